@@ -1,0 +1,80 @@
+"""Config -> the parts of a run: model, plan, recipe. Shared by commands and tools."""
+
+import jax
+
+from hnclip_jax import config, pretrained, types
+from hnclip_jax.data import lists, pipeline, tokenizer
+from hnclip_jax.losses import objective
+from hnclip_jax.models import dual_encoder
+from hnclip_jax.training import logging, loop, optimizer, step
+
+RANDOM = "random"
+
+
+def model(group: config.ModelGroup) -> tuple[dual_encoder.DualEncoder, types.Params | None]:
+    """Returns the model and the parameters to start from; None = random ones, asked for by name."""
+    if group.init == RANDOM:
+        return pretrained.from_group(group), None
+    loaded, params = pretrained.load(group.init, group)
+    logging.say(f"starts from {pretrained.find(group.init)}")
+    return loaded, params
+
+
+def plan(settings: config.Config, pairs: int) -> loop.Plan:
+    """Returns when things happen in a run over a list of `pairs` pairs.
+
+    Raises:
+      types.UserError: if neither steps nor epochs are set.
+    """
+    train, evaluation = settings.train, settings.eval
+    per_epoch = max(pairs // train.global_batch_size, 1)
+    total = train.steps or train.epochs * per_epoch
+    if not total:
+        raise types.UserError("the run has no length: set train.steps or train.epochs")
+    return loop.Plan(
+        total_steps=total,
+        pairs_per_step=train.global_batch_size,
+        log_every=settings.log.every_steps,
+        eval_every=evaluation.every_steps or evaluation.every_epochs * per_epoch,
+        save_every=train.save_every_steps,
+        best_metric=train.best_metric,
+    )
+
+
+def recipe(
+    settings: config.Config, encoder: dual_encoder.DualEncoder, total_steps: int
+) -> step.Recipe:
+    """Returns what the train step computes."""
+    shapes = encoder.abstract_params()
+    return step.Recipe(
+        model=encoder,
+        objective=objective.build(settings.loss, settings.method),
+        optimizer=optimizer.build(settings.optim, shapes, total_steps),
+        trained=optimizer.trained(settings.optim, shapes),
+        seed=settings.train.seed,
+        max_scale=settings.optim.max_logit_scale,
+        micro_batches=settings.train.micro_batches,
+    )
+
+
+def load_pair(
+    pictures: lists.PictureList,
+    encoder: dual_encoder.DualEncoder,
+    tokenize: tokenizer.Tokenizer,
+) -> tuple[pipeline.LoadPair, int]:
+    """Returns what loads one training pair of a list, and how many pairs there are."""
+    records = pictures.records
+    positions, captions = zip(*lists.pairs(records), strict=True)
+    load = pipeline.LoadPair(
+        pipeline.LoadImage(
+            [records[position].image for position in positions], encoder.config.image_size
+        ),
+        pipeline.LoadText(captions, tokenize, encoder.config.context_length),
+        lists.pair_ids(records),
+    )
+    return load, len(captions)
+
+
+def share() -> pipeline.Share:
+    """Returns the part of the data that this process reads."""
+    return pipeline.Share(jax.process_index(), jax.process_count())

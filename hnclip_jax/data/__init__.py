@@ -1,0 +1,1 @@
+"""Lists, pictures, captions and batches: numpy only, never a device."""

@@ -1,0 +1,162 @@
+"""grain: rows -> shuffle -> repeat -> load -> this process's share -> batch -> prefetch.
+
+The global batch of step k depends on (seed, k) alone: not on the number of processes or workers, and
+not on where a run was started. So the step number is the position in the data, and nothing else has
+to be saved. Which is why nothing may be filtered behind the shuffle.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+import grain
+import numpy as np
+
+from hnclip_jax import types
+from hnclip_jax.data import images, tokenizer
+
+Load = Callable[[int], dict[str, np.ndarray]]
+"""Row number -> the arrays of one example. Picklable: workers are separate processes."""
+
+PAD = -1
+"""`index` of rows that only fill up the last batch of a single pass."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """Which part of the global batch this process reads."""
+
+    process_index: int = 0
+    process_count: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadImage:
+    """Row -> {"image": [size, size, 3] uint8}."""
+
+    paths: Sequence[str]
+    size: int
+
+    def __call__(self, row: int) -> dict[str, np.ndarray]:
+        """Decodes one picture."""
+        return {"image": images.load_image(self.paths[row], self.size)}
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadText:
+    """Row -> {"tokens": [S] int32, "truncated": bool}."""
+
+    captions: Sequence[str]
+    tokenize: tokenizer.Tokenizer
+    context_length: int
+
+    def __call__(self, row: int) -> dict[str, np.ndarray]:
+        """Encodes one caption."""
+        ids, truncated = self.tokenize(self.captions[row], self.context_length)
+        return {"tokens": ids[0], "truncated": truncated[0]}
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadPair:
+    """Row -> picture, caption and pair_id, as types.Batch describes them."""
+
+    image: LoadImage
+    text: LoadText
+    pair_ids: np.ndarray
+
+    def __call__(self, row: int) -> dict[str, np.ndarray]:
+        """Loads one pair."""
+        return {**self.image(row), **self.text(row), "pair_id": np.int32(self.pair_ids[row])}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Indexed:
+    """Adds the row number; rows past the end repeat row 0 and are marked as padding."""
+
+    load: Load
+    count: int
+
+    def __call__(self, row: int) -> dict[str, np.ndarray]:
+        inside = row < self.count
+        return {**self.load(row if inside else 0), "index": np.int32(row if inside else PAD)}
+
+
+def training(
+    load: Load,
+    count: int,
+    *,
+    seed: int,
+    batch_size: int,
+    start_step: int = 0,
+    share: Share = Share(),
+    workers: int = 0,
+) -> Iterator[types.Batch]:
+    """Yields this process's rows of the global batches of steps start_step, start_step + 1, ...
+
+    Args:
+      load: loads one row.
+      count: rows of the list; at least one batch.
+      seed: of the order, which is another one in every epoch.
+      batch_size: pairs of the global batch.
+      start_step: first step to yield.
+      share: which rows are this process's.
+      workers: processes that load; 0 = threads of this one. Changes speed, never a batch.
+
+    Raises:
+      types.UserError: if the list is smaller than a batch, or processes do not divide the batch.
+    """
+    if count < batch_size:
+        raise types.UserError(
+            f"the list has {count} pairs, fewer than the batch of {batch_size}; a pair must not be "
+            f"its own negative: lower train.global_batch_size to at most {count}"
+        )
+    rows = grain.MapDataset.range(count).seed(seed).shuffle().repeat(None)
+    return _batches(rows, _Indexed(load, count), batch_size, share, workers, start_step)
+
+
+def once(
+    load: Load,
+    count: int,
+    *,
+    batch_size: int,
+    share: Share = Share(),
+    workers: int = 0,
+) -> Iterator[types.Batch]:
+    """Yields this process's rows of one pass in order; `index` is PAD on the rows that fill up.
+
+    Every process gets equally many batches, all of one shape.
+
+    Args:
+      load: loads one row.
+      count: rows of the list.
+      batch_size: rows of the global batch.
+      share: which rows are this process's.
+      workers: processes that load; 0 = threads of this one.
+    """
+    padded = -(-count // batch_size) * batch_size
+    rows = grain.MapDataset.range(padded)
+    return _batches(rows, _Indexed(load, count), batch_size, share, workers, 0)
+
+
+def _batches(
+    rows: grain.MapDataset,
+    load: Load,
+    batch_size: int,
+    share: Share,
+    workers: int,
+    start_step: int,
+) -> Iterator[types.Batch]:
+    if batch_size % share.process_count:
+        raise types.UserError(
+            f"a batch of {batch_size} cannot be split evenly over {share.process_count} processes"
+        )
+    mine = slice(share.process_index, None, share.process_count)
+    batches = (
+        rows.map(load)
+        .slice(mine)
+        .batch(batch_size // share.process_count, drop_remainder=True)
+        .slice(slice(start_step, None))
+        .to_iter_dataset(grain.ReadOptions(num_threads=4, prefetch_buffer_size=8))
+    )
+    if workers:
+        batches = batches.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
+    return iter(batches)

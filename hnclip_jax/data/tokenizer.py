@@ -1,0 +1,207 @@
+"""Captions to CLIP byte-pair ids, equal to OpenAI's reference tokenizer.
+
+One byte-pair loop, over a vocabulary that comes from the installed package
+`instant-clip-tokenizer` or from the user's file. Control ids are added by id only: "<|endoftext|>"
+written in a caption is plain text here (the reference would take it for the control token).
+Letters and numbers are those of the running Python's Unicode tables.
+"""
+
+import functools
+import gzip
+import html
+import importlib
+import itertools
+import math
+import pathlib
+import re
+import sys
+import unicodedata
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import ftfy
+import numpy as np
+
+from hnclip_jax import types
+
+BEGIN_ID = 49406
+END_ID = 49407
+VOCAB_SIZE = 49408
+
+_BYTE_SYMBOLS = 512  # each byte inside a word, then each byte at the end of a word
+_RULES = VOCAB_SIZE - _BYTE_SYMBOLS - 2
+_HEADER = b'"bpe_simple_vocab_16e6.txt#version'
+_REMEDY = "give OpenAI's bpe_simple_vocab_16e6.txt(.gz) by data.vocabulary or vocab_path"
+
+
+class Tokens(NamedTuple):
+    """Token ids of B captions.
+
+    ids: [B, S] int32; begin id, words, end id, zeros.
+    truncated: [B] bool; True where words were cut off.
+    """
+
+    ids: np.ndarray
+    truncated: np.ndarray
+
+
+class Tokenizer:
+    """Byte-pair tokenizer; pickles as its vocabulary path, which a process reads only once.
+
+    Args:
+      vocab_path: file in the format of OpenAI's `bpe_simple_vocab_16e6.txt`, gzipped or not;
+        None or empty = the installed package's.
+
+    Raises:
+      types.UserError: if there is no such file, if it has another format, or if none is given
+        where the package is missing.
+    """
+
+    def __init__(self, vocab_path: str | None = None):
+        self._vocab_path = vocab_path
+        self._rules = _merge_rules(vocab_path)
+        # Words repeat, so nearly every look-up hits; bounded because captions never end.
+        self._word_ids = functools.lru_cache(maxsize=2**17)(self._merge)
+
+    def __reduce__(self):
+        return Tokenizer, (self._vocab_path,)
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of one caption, without begin and end."""
+        if not isinstance(text, str):
+            raise types.UserError(f"a caption must be a string, but this one is {text!r}")
+        text = html.unescape(html.unescape(ftfy.fix_text(text))).lower()
+        # The split drops white space, so there is none to strip or collapse.
+        return [token for word in _word_pattern().findall(text) for token in self._word_ids(word)]
+
+    def __call__(self, texts: Sequence[str] | str, context_length: int) -> Tokens:
+        """Returns the padded ids of one or many captions.
+
+        Args:
+          texts: B captions; a single string is B = 1.
+          context_length: S, at least 3. Longer captions are cut; their last slot holds the end id.
+
+        Raises:
+          types.UserError: for a shorter context, or a caption that is no string.
+        """
+        if context_length < 3:
+            raise types.UserError(
+                f"context_length is {context_length}, but begin, one word and end need at least 3"
+            )
+        texts = [texts] if isinstance(texts, str) else texts
+        ids = np.zeros((len(texts), context_length), np.int32)
+        truncated = np.zeros(len(texts), bool)
+        for row, text in enumerate(texts):
+            words = self.encode(text)
+            kept = words[: context_length - 2]
+            ids[row, : len(kept) + 2] = [BEGIN_ID, *kept, END_ID]
+            truncated[row] = len(words) > len(kept)
+        return Tokens(ids, truncated)
+
+    def _merge(self, word: str) -> tuple[int, ...]:
+        ids = [_byte_ids()[byte] for byte in word.encode()]
+        ids[-1] += _BYTE_SYMBOLS // 2
+        while True:
+            found = [self._rules.get(pair, math.inf) for pair in itertools.pairwise(ids)]
+            earliest = min(found, default=math.inf)
+            if earliest == math.inf:
+                return tuple(ids)
+            merged, position = [], 0
+            while position < len(ids):
+                joins = position < len(found) and found[position] == earliest
+                merged.append(earliest if joins else ids[position])
+                position += 2 if joins else 1
+            ids = merged
+
+
+@functools.cache
+def default() -> Tokenizer:
+    """Returns the tokenizer over the installed package's vocabulary, made once per process."""
+    return Tokenizer()
+
+
+def tokenize(texts: Sequence[str] | str, context_length: int = 248) -> np.ndarray:
+    """Returns [B, S] int32 ids of B captions; see `Tokenizer.__call__`."""
+    return default()(texts, context_length).ids
+
+
+@functools.cache
+def _word_pattern() -> re.Pattern:
+    """Returns the reference's split into contractions, letters, single numbers and other signs."""
+    letters, numbers = _ranges("L"), _ranges("N")
+    # The reference ignores case, which matters for two code points in lower-cased text: the long s
+    # (U+017F) is an s after an apostrophe, and U+0345, whose other case is a letter, has no class.
+    contractions = "'[s\u017ftmd]|'re|'ve|'ll"
+    signs = f"[^\\s\u0345{letters}{numbers}]+"
+    return re.compile(f"{contractions}|[{letters}]+|[{numbers}]|{signs}")
+
+
+def _ranges(category: str) -> str:
+    points = [
+        point
+        for point in range(sys.maxunicode + 1)
+        if unicodedata.category(chr(point))[0] == category
+    ]
+    runs = itertools.groupby(enumerate(points), lambda pair: pair[1] - pair[0])
+    spans = [[point for _, point in run] for _, run in runs]
+    return "".join(f"{chr(span[0])}-{chr(span[-1])}" for span in spans)
+
+
+@functools.cache
+def _byte_ids() -> dict[int, int]:
+    """Returns byte -> id; printable bytes come first, which is how the reference numbers them."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [byte for byte in range(256) if byte not in printable]
+    return {byte: index for index, byte in enumerate(printable + rest)}
+
+
+@functools.cache
+def _merge_rules(vocab_path: str | None) -> dict[tuple[int, int], int]:
+    """Returns (left id, right id) -> merged id; a lower id merges earlier."""
+    source = vocab_path or "instant-clip-tokenizer"
+    lines = (_read(vocab_path) if vocab_path else _bundled()).split("\n")[1 : _RULES + 1]
+    if len(lines) < _RULES:
+        raise types.UserError(
+            f"vocabulary {source} has {len(lines)} merge rules, but CLIP's {_RULES}; {_REMEDY}"
+        )
+    # In the file, a byte that does not print stands as a letter from U+0100 on.
+    symbols = {
+        chr(byte if index < 188 else 0x100 + index - 188): index
+        for byte, index in _byte_ids().items()
+    }
+    symbols |= {f"{symbol}</w>": index + 256 for symbol, index in symbols.items()}
+    rules = {}
+    for number, line in enumerate(lines):
+        left, _, right = line.rstrip("\r").partition(" ")
+        if left not in symbols or right not in symbols:
+            raise types.UserError(
+                f"vocabulary {source}, line {number + 2}: {line[:40]!r} does not join two earlier "
+                f"symbols; {_REMEDY}"
+            )
+        symbols[left + right] = _BYTE_SYMBOLS + number
+        rules[symbols[left], symbols[right]] = _BYTE_SYMBOLS + number
+    return rules
+
+
+def _read(vocab_path: str) -> str:
+    try:
+        content = pathlib.Path(vocab_path).read_bytes()
+        zipped = content.startswith(b"\x1f\x8b")
+        return (gzip.decompress(content) if zipped else content).decode()
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise types.UserError(f"cannot read vocabulary {vocab_path}: {error}") from error
+
+
+def _bundled() -> str:
+    """Returns OpenAI's file, which lies as text in the package's module; no call gives it out."""
+    try:
+        extension = importlib.import_module("instant_clip_tokenizer.instant_clip_tokenizer")
+    except ImportError as error:
+        version = ".".join(map(str, sys.version_info[:2]))
+        raise types.UserError(
+            "package instant-clip-tokenizer is missing (it has no wheel for Python 3.13 and later; "
+            f"this is {version}); {_REMEDY}, or use Python 3.11 or 3.12"
+        ) from error
+    content = pathlib.Path(extension.__file__).read_bytes()
+    return content[max(content.find(_HEADER), 0) :].decode(errors="replace")

@@ -1,0 +1,1 @@
+"""Recall: embed a list, rank, and say by which protocol."""

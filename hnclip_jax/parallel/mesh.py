@@ -1,0 +1,83 @@
+"""Start of the processes, the mesh of devices, and which process reads which rows."""
+
+import time
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh
+
+from hnclip_jax import config, types
+
+AXES = ("data", "fsdp")
+"""Mesh axes. The batch is split over both; large parameters are split over "fsdp"."""
+
+
+def start(group: config.ParallelGroup) -> None:
+    """Joins the processes of a run. Must come before anything touches a device.
+
+    Raises:
+      types.UserError: if the others do not come within `start_timeout_s`, or if the platform is
+        not the one that `group.platform` demands.
+    """
+    if group.coordinator and not jax.distributed.is_initialized():
+        explicit = {} if group.coordinator == "auto" else _explicit(group)
+        began = time.monotonic()
+        try:
+            jax.distributed.initialize(**explicit, initialization_timeout=group.start_timeout_s)
+        except Exception as error:
+            waited = time.monotonic() - began
+            raise types.UserError(
+                f"process {group.process_index} of {group.process_count} could not join the run at "
+                f"{group.coordinator} ({waited:.0f} s): {str(error).splitlines()[0]}; check that "
+                "every process was started with the same coordinator and count"
+            ) from error
+    if group.platform and jax.default_backend() != group.platform:
+        raise types.UserError(
+            f"parallel.platform asks for {group.platform!r}, but JAX found "
+            f"{jax.default_backend()!r} ({jax.device_count()} devices); install the matching jaxlib"
+        )
+
+
+def _explicit(group: config.ParallelGroup) -> dict:
+    return {
+        "coordinator_address": group.coordinator,
+        "num_processes": group.process_count,
+        "process_id": group.process_index,
+    }
+
+
+def create(group: config.ParallelGroup, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """Returns the ("data", "fsdp") mesh over `devices` (default: all of them).
+
+    Raises:
+      types.UserError: if the two axes do not multiply to the number of devices.
+    """
+    devices = list(jax.devices() if devices is None else devices)
+    data = len(devices) // group.fsdp if group.data == -1 else group.data
+    if data * group.fsdp != len(devices):
+        raise types.UserError(
+            f"parallel.data ({group.data}) x parallel.fsdp ({group.fsdp}) does not give the "
+            f"{len(devices)} devices here; set data=-1 and an fsdp that divides {len(devices)}"
+        )
+    if group.mapper == "pmap" and group.fsdp > 1:
+        raise types.UserError(
+            f"parallel.mapper='pmap' copies every parameter, so parallel.fsdp ({group.fsdp}) must "
+            "be 1; use mapper='mesh' to split parameters"
+        )
+    # Auto axes: under explicit ones the embedding look-up of the text tower does not type-check.
+    grid = np.asarray(devices, dtype=object).reshape(data, group.fsdp)
+    return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def check_batch(mesh: Mesh, batch_size: int, micro_batches: int = 1) -> None:
+    """Raises types.UserError unless a batch splits evenly over the devices and micro-batches."""
+    parts = mesh.size * micro_batches
+    if batch_size % parts:
+        lower, upper = batch_size // parts * parts, -(-batch_size // parts) * parts
+        nearest = f"{lower} or {upper}" if lower else f"{upper}"
+        each = f" x {micro_batches} micro-batches" if micro_batches > 1 else ""
+        raise types.UserError(
+            f"a batch of {batch_size} pairs cannot be split evenly over {mesh.size} devices{each}; "
+            f"nearest sizes: {nearest}"
+        )

@@ -1,0 +1,1 @@
+"""One run: state, optimiser, step, checkpoints, logging and the loop that orders them."""

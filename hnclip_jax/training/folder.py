@@ -1,0 +1,68 @@
+"""A run folder: what lies where in it, and whether it belongs to the configuration at hand."""
+
+import pathlib
+
+from hnclip_jax import config, types
+
+MAY_CHANGE = (
+    "parallel.",
+    "log.",
+    "eval.",
+    "data.workers",
+    "data.image_root",
+    "model.remat",
+    "train.save_every_steps",
+    "train.keep_checkpoints",
+)
+"""Settings (whole groups end in a dot) that a run may be continued with; they change no number."""
+
+
+class RunFolder:
+    """Paths of a run; made absolute, so that no library below has to."""
+
+    def __init__(self, path: str | pathlib.Path) -> None:
+        """Names the folder; nothing is read or made yet."""
+        self.path = pathlib.Path(path).expanduser().absolute()
+        self.config = self.path / "config.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.weights = self.path / "weights"
+        self.eval = self.path / "eval"
+
+    def check(self, wanted: config.Config) -> None:
+        """Checks that the folder is new, or that its run has the configuration `wanted`.
+
+        Raises:
+          types.UserError: if it holds another run, or something that is no run.
+        """
+        if not self.config.exists():
+            if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+                raise types.UserError(
+                    f"{self.path} is there already and is no run of hnclip; choose another "
+                    "--workdir"
+                )
+            return
+        found = config.differences(config.from_json(self.config.read_text()), wanted)
+        changed = {name: pair for name, pair in found.items() if not name.startswith(MAY_CHANGE)}
+        if changed:
+            shown = "; ".join(
+                f"{name} was {old!r}, is {new!r}" for name, (old, new) in list(changed.items())[:5]
+            )
+            raise types.UserError(
+                f"{self.path} holds a run of another configuration ({shown}); choose another "
+                "--workdir, or give the old values to go on with that run"
+            )
+
+    def claim(self, wanted: config.Config) -> None:
+        """Makes the folder and writes config.json.
+
+        Raises:
+          types.UserError: if that is not possible.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.config.write_text(config.to_json(wanted) + "\n")
+        except OSError as error:
+            raise types.UserError(
+                f"cannot write to {self.path}: {error.strerror}; choose another --workdir"
+            ) from error

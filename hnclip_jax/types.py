@@ -1,0 +1,70 @@
+"""The words every room shares: array aliases, batch and embeddings, the shape letters, user errors.
+
+Shape letters, used in every docstring and einsum of the package:
+
+    B  examples of the global batch          D  shared embedding width
+    L  examples on one device                W  width of a tower
+    S  text length in tokens                 N  image patches (with class token where said)
+    H  attention heads                       P  width of a head
+    V  vocabulary entries                    M  gallery items in an evaluation
+
+A lower-case suffix on a name appears only where a local and a gathered version of one quantity
+meet: ``text_ld`` holds a device's own rows, ``text_bd`` those of the whole batch.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    import jax
+    import numpy as np
+
+    Array: TypeAlias = jax.Array | np.ndarray
+else:
+    Array: TypeAlias = Any
+
+Params: TypeAlias = Mapping[str, Any]
+"""Nested dict of float32 arrays. Paths are written ``image/blocks_03/attn/query/kernel``."""
+
+Batch: TypeAlias = dict[str, Array]
+"""What the pipeline hands to the step. Keys that are always there:
+
+    image    [B, height, width, 3] uint8, RGB
+    tokens   [B, S] int32, zero-padded after the end token
+    pair_id  [B] int32; equal ids: no negatives of each other (the same picture, for instance)
+    index    [B] int32, row of the list that the example came from
+"""
+
+
+class Embeddings(NamedTuple):
+    """What the two towers return; a field is None where it was not asked for.
+
+    image: [B, D] float32, unit norm.
+    text: [B, D] float32, unit norm.
+    patches: [B, N, D] float32, unit norm, class token left out.
+    words: [B, S, D] float32, unit norm.
+    word_mask: [B, S] bool; True on the words, False on begin token, end token and padding.
+    """
+
+    image: Array | None = None
+    text: Array | None = None
+    patches: Array | None = None
+    words: Array | None = None
+    word_mask: Array | None = None
+
+
+class UserError(ValueError):
+    """Something the user gave does not fit.
+
+    One line that says what was found, what was needed and what to do. Commands print the message
+    without a traceback and leave with code 2.
+    """
+
+
+def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
+    """Returns the error for a name that is not in `valid`; it names the nearest valid one."""
+    valid = sorted(valid)
+    nearest = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+    hint = f"did you mean {nearest[0]!r}?" if nearest else f"valid: {', '.join(valid)}"
+    return UserError(f"unknown {kind} {name!r}; {hint}")

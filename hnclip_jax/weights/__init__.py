@@ -1,0 +1,1 @@
+"""Files of weights <-> flat dicts of numpy arrays; knows no model."""

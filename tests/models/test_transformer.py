@@ -1,0 +1,188 @@
+"""Attention, activations, layer norm and block layouts."""
+
+import math
+import types as std_types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hnclip_jax import types
+from hnclip_jax.models import transformer
+
+FLOAT32_TOLERANCE = 2e-6  # a few roundings of values near 1
+BFLOAT16_TOLERANCE = 2e-2  # weights and result are rounded to 8 bits
+
+
+def _heads(seed, shape=(2, 7, 3, 8)):
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=shape).astype(np.float32) for _ in range(3)]
+
+
+def _slow_attention(query, key, value, causal):
+    query, key, value = (x.astype(np.float64) for x in (query, key, value))
+    out = np.zeros_like(value)
+    batch, length, heads, width = query.shape
+    for b in range(batch):
+        for h in range(heads):
+            for t in range(length):
+                stop = t + 1 if causal else length
+                logits = key[b, :stop, h] @ query[b, t, h] / math.sqrt(width)
+                weights = np.exp(logits - logits.max())
+                out[b, t, h] = weights @ value[b, :stop, h] / weights.sum()
+    return out
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["open", "causal"])
+@pytest.mark.parametrize(
+    "attend",
+    [
+        lambda *qkv, causal: transformer.plain_attention(*qkv, causal=causal, precision="highest"),
+        lambda *qkv, causal: transformer.fused_attention(*qkv, causal=causal, implementation="xla"),
+        lambda *qkv, causal: transformer.attention(*qkv, causal=causal, precision="highest"),
+    ],
+    ids=["plain", "fused", "chosen"],
+)
+def test_attention_equals_a_loop(attend, causal):
+    qkv = _heads(0)
+    result = attend(*qkv, causal=causal)
+    np.testing.assert_allclose(
+        result, _slow_attention(*qkv, causal), rtol=0, atol=FLOAT32_TOLERANCE
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["open", "causal"])
+def test_attention_in_bfloat16(causal):
+    qkv = [jnp.asarray(x, jnp.bfloat16) for x in _heads(1)]
+    plain = transformer.plain_attention(*qkv, causal=causal, precision=None)
+    fused = transformer.fused_attention(*qkv, causal=causal, implementation="xla")
+    assert plain.dtype == fused.dtype == jnp.bfloat16
+    slow = _slow_attention(*(np.asarray(x, np.float32) for x in qkv), causal)
+    np.testing.assert_allclose(plain.astype(np.float32), slow, rtol=0, atol=BFLOAT16_TOLERANCE)
+    np.testing.assert_allclose(fused.astype(np.float32), slow, rtol=0, atol=BFLOAT16_TOLERANCE)
+
+
+def _backend(monkeypatch, platform_version, capability):
+    device = std_types.SimpleNamespace(compute_capability=capability)
+    backend = std_types.SimpleNamespace(
+        platform_version=platform_version, local_devices=lambda: [device]
+    )
+    monkeypatch.setattr(jax.extend.backend, "get_backend", lambda: backend)
+
+
+CUDA = "PJRT C API\ncuda 12090"
+
+
+@pytest.mark.parametrize(
+    ("version", "capability", "dtype", "length", "head_width", "kernel"),
+    [
+        (CUDA, "9.0", "bfloat16", 248, 64, True),
+        (CUDA, "10.3", "bfloat16", 50, 104, True),
+        (CUDA, "9.0", "float32", 248, 64, False),
+        (CUDA, "7.0", "bfloat16", 248, 64, False),
+        (CUDA, "9.0", "bfloat16", 257, 64, False),
+        (CUDA, "9.0", "bfloat16", 248, 20, False),
+        (CUDA, "9.0", "bfloat16", 248, 136, False),
+        ("PJRT C API\nrocm 60000", "gfx90a", "bfloat16", 248, 64, False),
+        ("PJRT C API\nTFRT TPU v5", "", "bfloat16", 248, 64, False),
+    ],
+    ids=["hopper", "blackwell", "float32", "volta", "odd", "head-20", "head-136", "rocm", "tpu"],
+)
+def test_cudnn_is_called_where_it_has_a_kernel(
+    monkeypatch, version, capability, dtype, length, head_width, kernel
+):
+    _backend(monkeypatch, version, capability)
+    calls = []
+
+    def record(query, key, value, **options):
+        calls.append(options)
+        return value
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", record)
+    qkv = jnp.ones((3, 1, length, 2, head_width), dtype)
+    transformer.attention(*qkv, causal=True, precision=None)
+    assert calls == ([{"is_causal": True, "implementation": "cudnn"}] if kernel else [])
+
+
+def test_activations_by_hand():
+    x = jnp.asarray([-2.0, 0.0, 1.0], jnp.float32)
+    quick = [-2 / (1 + math.exp(3.404)), 0, 1 / (1 + math.exp(-1.702))]
+    exact = [-2 * 0.022750131948179, 0, 0.841344746068543]
+    np.testing.assert_allclose(transformer.activate("quick_gelu", x), quick, atol=1e-6)
+    np.testing.assert_allclose(transformer.activate("gelu", x), exact, atol=1e-6)
+
+
+def test_layer_norm_is_float32_and_survives_an_offset():
+    x = np.asarray([[4096.0, 4096.5, 4097.0, 4098.5]])
+    scale, bias = np.asarray([1.0, 2.0, 3.0, 4.0]), np.asarray([0.5, 0.0, -0.5, 1.0])
+    expected = (x - x.mean()) / np.sqrt(x.var() + 1e-5) * scale + bias
+    norm = transformer.layer_norm(1e-5, "norm")
+    params = {"params": {"scale": jnp.float32(scale), "bias": jnp.float32(bias)}}
+    np.testing.assert_allclose(norm.apply(params, jnp.float32(x)), expected, atol=1e-5)
+
+    rounded = jnp.asarray([[1.0, 2.0, 3.0, 4.5]], jnp.bfloat16)
+    result = norm.apply(params, rounded)
+    x = np.asarray(rounded, np.float64)
+    expected = (x - x.mean()) / np.sqrt(x.var() + 1e-5) * scale + bias
+    assert result.dtype == jnp.float32
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+
+
+def test_layer_norm_uses_its_epsilon():
+    x = jnp.asarray([[-1.0, 1.0]], jnp.float32)
+    norm = transformer.layer_norm(3.0, "norm")
+    params = {"params": {"scale": jnp.ones(2), "bias": jnp.zeros(2)}}
+    np.testing.assert_allclose(norm.apply(params, x), [[-0.5, 0.5]], atol=1e-6)
+
+
+def _layers(count):
+    rng = np.random.default_rng(2)
+    return {
+        "image": {
+            f"blocks_{i:02d}": {"attn": {"kernel": rng.normal(size=(2, 3))}, "b": np.full(4, i)}
+            for i in range(count)
+        }
+        | {"proj": rng.normal(size=(2, 2))},
+        "logit_scale": np.float32(1.5),
+    }
+
+
+def test_stack_blocks_puts_layers_in_order_of_their_numbers():
+    shuffled = _layers(12)
+    shuffled["image"] = dict(reversed(shuffled["image"].items()))
+    stacked = transformer.stack_blocks(shuffled)
+    assert set(stacked["image"]) == {"blocks", "proj"}
+    np.testing.assert_array_equal(stacked["image"]["blocks"]["b"][:, 0], np.arange(12))
+    assert stacked["image"]["blocks"]["attn"]["kernel"].shape == (12, 2, 3)
+
+
+@pytest.mark.parametrize("module", [np, jnp], ids=["numpy", "jax"])
+def test_stack_and_unstack_are_inverse(module):
+    params = jax.tree.map(lambda leaf: module.asarray(leaf, "float32"), _layers(3))
+    stacked = transformer.stack_blocks(params)
+    back = transformer.unstack_blocks(stacked)
+    assert jax.tree.structure(back) == jax.tree.structure(params)
+    for tree, reference in ((back, params), (transformer.stack_blocks(back), stacked)):
+        for leaf, wanted in zip(jax.tree.leaves(tree), jax.tree.leaves(reference), strict=True):
+            assert isinstance(leaf, np.ndarray) == (module is np)
+            np.testing.assert_array_equal(leaf, wanted)
+
+
+def test_unstack_of_a_tower_alone():
+    tower = transformer.unstack_blocks({"blocks": {"b": np.arange(6).reshape(2, 3)}, "proj": 7})
+    assert set(tower) == {"blocks_00", "blocks_01", "proj"}
+    np.testing.assert_array_equal(tower["blocks_01"]["b"], [3, 4, 5])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"dtype": "float16"}, "unknown dtype 'float16'"),
+        ({"remat": "dot"}, "unknown remat 'dot'; did you mean 'dots'"),
+    ],
+    ids=["dtype", "remat"],
+)
+def test_compute_refuses(wrong, message):
+    with pytest.raises(types.UserError, match=message):
+        transformer.Compute(**wrong)

@@ -1,0 +1,65 @@
+"""config: checks, round trips, and differences."""
+
+import dataclasses
+import json
+
+import pytest
+
+from hnclip_jax import config, types
+
+
+def test_defaults_round_trip_through_json_and_config_dict():
+    made = config.from_config_dict(config.defaults())
+    assert made == config.Config()
+    assert config.from_json(config.to_json(made)) == made
+
+
+def test_every_field_has_a_line_of_documentation_and_a_default_that_passes_its_check():
+    for group in dataclasses.fields(config.Config):
+        for field in dataclasses.fields(group.type):
+            assert field.metadata["doc"], f"{group.name}.{field.name}"
+            assert field.type in (int, float, str, bool, tuple)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"optim": {"learning_rat": 1.0}}, "learning_rat"),
+        ({"optim": {"weight_deca": 1.0}}, "did you mean 'weight_decay'"),
+        ({"optin": {}}, "did you mean 'optim'"),
+        ({"optim": {"schedule": "cosin"}}, "did you mean 'cosine'"),
+        ({"optim": {"lr": -1.0}}, "optim.lr is -1.0"),
+        ({"optim": {"lr": float("nan")}}, "optim.lr is nan"),
+        ({"train": {"steps": 1.5}}, "train.steps is 1.5, but needs a value of type int"),
+        ({"train": {"steps": True}}, "train.steps is True"),
+        ({"train": {"steps": 5, "epochs": 2}}, "both set"),
+        ({"train": {"global_batch_size": 10, "micro_batches": 3}}, "not divisible"),
+        ({"train": {"global_batch_size": 4, "micro_batches": 4}}, "no negatives"),
+        ({"train": {"global_batch_size": 1}}, "at least 2"),
+        ({"train": {"best_metric": "eval/t2i_r@1"}}, "needs eval.data"),
+        ({"parallel": {"process_index": 1}}, "count from 0"),
+        ({"parallel": {"process_count": 2}}, "coordinator"),
+        ({"eval": {"every_steps": 1, "every_epochs": 1}}, "both set"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_mistake_is_one_clear_line(values, message):
+    with pytest.raises(types.UserError) as caught:
+        config.from_config_dict(values)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_values_from_json_keep_their_types():
+    made = config.from_config_dict(json.loads('{"optim": {"lr": 1, "freeze": ["a", "b"]}}'))
+    assert made.optim.lr == 1.0
+    assert isinstance(made.optim.lr, float)
+    assert made.optim.freeze == ("a", "b")
+
+
+def test_differences_names_the_fields():
+    other = config.from_config_dict({"optim": {"lr": 2e-6}, "log": {"every_steps": 7}})
+    assert config.differences(config.Config(), other) == {
+        "optim.lr": (1e-3, 2e-6),
+        "log.every_steps": (50, 7),
+    }
