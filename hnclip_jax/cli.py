@@ -57,7 +57,7 @@ def _run(name: str, words: list[str]) -> int:
     command.define_flags(values, argv)
     if "--help" in words or "-h" in words:
         print(f"hnclip {name}: {COMMANDS[name]}\n\nExample:\n  {command.EXAMPLE}\n\nFlags:")
-        print(values.get_flags_help() if hasattr(values, "get_flags_help") else values.get_help())
+        print(_flags_help(values))
         return 0
     command.run(values, _parse(values, argv))
     return 0
@@ -74,6 +74,15 @@ def _parse(values: flags.FlagValues, argv: list[str]) -> list[str]:
         # last for a config file that is not there.
         text = error.args[0] if error.args else error
         raise types.UserError(" ".join(str(text).split())) from error
+
+
+def _flags_help(values: flags.FlagValues) -> str:
+    lines = []
+    for name in values:
+        default = values[name].default
+        shown = "" if default in (None, "") else f" (default {default})"
+        lines.append(f"  --{name}: {values[name].help}{shown}")
+    return "\n".join(lines)
 
 
 def _overview() -> str:

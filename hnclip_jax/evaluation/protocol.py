@@ -106,6 +106,22 @@ class Evaluator:
         }
 
 
+def table(result: Result) -> str:
+    """Returns recall as text: a line per direction, a column per K."""
+    ks = [name.removeprefix("t2i_r@") for name in result.metrics if name.startswith("t2i_r@")]
+    lines = [f"{result.protocol['captions']:,} captions, {result.protocol['pictures']:,} pictures"]
+    lines.append("".join(["direction".ljust(16), *(f"R@{k}".rjust(8) for k in ks)]))
+    for title, key in (("text to image", "t2i"), ("image to text", "i2t")):
+        values = (f"{result.metrics[f'{key}_r@{k}']:.2f}".rjust(8) for k in ks)
+        lines.append("".join([title.ljust(16), *values]))
+    lines.append(
+        f"ties {result.metrics['ties']}, truncated captions "
+        f"{result.protocol['truncated_captions']}, duplicate captions "
+        f"{result.protocol['duplicate_captions']}"
+    )
+    return "\n".join(lines)
+
+
 def write(path: str | pathlib.Path, result: Result, **more: Any) -> None:
     """Writes {"metrics": ..., "protocol": ...} as JSON; `more` joins the protocol.
 

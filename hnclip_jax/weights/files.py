@@ -46,7 +46,7 @@ def write(path: str | pathlib.Path, arrays: dict[str, np.ndarray], note: dict[st
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(path.name + ".part")
     safetensors.numpy.save_file(
-        {name: np.ascontiguousarray(array) for name, array in arrays.items()},
+        {name: np.asarray(array, order="C") for name, array in arrays.items()},
         scratch,
         metadata={_META: json.dumps(note)},
     )

@@ -44,7 +44,7 @@ def test_a_batch_must_split_evenly_and_the_message_names_the_nearest_sizes():
     mesh_lib.check_batch(mesh, 16, micro_batches=2)
     with pytest.raises(types.UserError, match="nearest sizes: 16 or 24"):
         mesh_lib.check_batch(mesh, 20)
-    with pytest.raises(types.UserError, match="nearest sizes: 32$"):
+    with pytest.raises(types.UserError, match=r"nearest sizes: 32$"):
         mesh_lib.check_batch(mesh, 24, micro_batches=4)
 
 
