@@ -1,4 +1,4 @@
-"""Weights meet models: file -> model and parameters, and back; the one place that knows both.
+"""Weights meet models: file -> model and parameters, and back; the one place that knows both."""
 
 import dataclasses
 import pathlib

@@ -1,8 +1,8 @@
 """grain: rows -> shuffle -> repeat -> load -> this process's share -> batch -> prefetch.
 
-The global batch of step k depends on (seed, k) alone: not on the number of processes or workers, and
-not on where a run was started. So the step number is the position in the data, and nothing else has
-to be saved. Which is why nothing may be filtered behind the shuffle.
+The global batch of step k depends on (seed, k) alone: not on the number of processes or workers,
+and not on where a run was started. So the step number is the position in the data, and nothing else
+has to be saved. Which is why nothing may be filtered behind the shuffle.
 """
 
 import dataclasses
