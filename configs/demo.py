@@ -1,6 +1,6 @@
 """The demonstration: drawn scenes, first plain InfoNCE, then the HN-CLIP boost, in one run.
 
-    hnclip train --config=configs/demo.py --workdir=runs/demo
+hnclip train --config=configs/demo.py --workdir=runs/demo
 """
 
 import ml_collections

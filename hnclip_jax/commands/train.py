@@ -1,6 +1,8 @@
 """`hnclip train`: from a config to a run folder."""
 
 import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
 
 import jax
 from absl import flags
@@ -10,6 +12,7 @@ from hnclip_jax import config, pretrained, types
 from hnclip_jax.commands import parts, sources
 from hnclip_jax.data import lists, pipeline, tokenizer
 from hnclip_jax.evaluation import protocol
+from hnclip_jax.models import dual_encoder
 from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.parallel import sharding
 from hnclip_jax.training import checkpoint, folder, logging, loop, optimizer, state, step, summary
@@ -28,6 +31,13 @@ def define_flags(values: flags.FlagValues, argv: list[str]) -> None:
         lock_config=True,
     )
     flags.DEFINE_string("workdir", None, "folder of the run, made if need be", flag_values=values)
+    flags.DEFINE_integer(
+        "stop_after",
+        0,
+        "stop after this step, saved, as if by Ctrl-C; the same command without it goes on",
+        lower_bound=0,
+        flag_values=values,
+    )
 
 
 def run(values: flags.FlagValues, arguments: list[str]) -> None:
@@ -36,11 +46,16 @@ def run(values: flags.FlagValues, arguments: list[str]) -> None:
         raise types.UserError(f"does not understand {arguments[0]!r}; flags begin with --")
     if values.config is None or not values.workdir:
         raise types.UserError(f"needs --config and --workdir; for example: {EXAMPLE}")
-    train(config.from_config_dict(values.config), values.workdir)
+    train(config.from_config_dict(values.config), values.workdir, stop_after=values.stop_after)
 
 
-def train(settings: config.Config, workdir: str) -> None:
+def train(settings: config.Config, workdir: str, *, stop_after: int = 0) -> None:
     """Runs `settings` in `workdir`; goes on where it stopped if it was started before.
+
+    Args:
+      settings: the whole configuration.
+      workdir: the run folder.
+      stop_after: leave after this step, saved; 0 = run to the end.
 
     Raises:
       types.UserError: for a mistake in the settings, the lists or the folder; for Ctrl-C.
@@ -51,42 +66,37 @@ def train(settings: config.Config, workdir: str) -> None:
     model, params = parts.model(settings.model)
     pictures = _list(settings, "train", model)
     test = _list(settings, "test", model) if settings.eval.data else None
-    plan = parts.plan(settings, pictures.report.pairs)
+    plan = dataclasses.replace(parts.plan(settings, pictures.report.pairs), stop_after=stop_after)
     recipe = parts.recipe(settings, model, plan.total_steps)
+    job = _Job(settings, run_folder, mesh, recipe, pictures, test)
     logging.say(optimizer.describe(settings.optim, model.abstract_params()))
-    began = state.create(
-        model,
-        recipe.optimizer,
-        mesh,
-        seed=settings.train.seed,
-        params=params,
-        scale_init=settings.optim.logit_scale_init,
-        keep_reference=recipe.objective.needs_frozen_text,
-    )
+    began = _begin(job, params)
     if jax.process_index() == 0:
         run_folder.claim(settings)
-    checkpoints = checkpoint.Checkpoints(run_folder.checkpoints, settings.train.keep_checkpoints)
-    meta = {"list_sha256": pictures.sha256, "total_steps": plan.total_steps}
-    with contextlib.closing(checkpoints):
-        began, best = _restored(checkpoints, began, meta, pictures)
-        first = int(began.step)
-        if first < plan.total_steps or not run_folder.weights.exists():
-            log = logging.Run(run_folder, first, plan.total_steps, settings.log.tensorboard)
-            with contextlib.closing(log):
-                rooms = loop.Rooms(
-                    step=step.build(recipe, mesh, settings.parallel.mapper),
-                    batches=_batches(settings, recipe, mesh, pictures),
-                    measure=step.build_measure(recipe),
-                    evaluate=_evaluate(settings, run_folder, recipe, mesh, test),
-                    save_weights=_save_weights(run_folder, recipe, mesh, pictures),
-                    checkpoints=checkpoints,
-                    log=log,
-                    meta=meta,
-                )
-                loop.train(rooms, plan, began, best)
+    with contextlib.closing(
+        checkpoint.Checkpoints(run_folder.checkpoints, settings.train.keep_checkpoints)
+    ) as checkpoints:
+        began, best = _restored(job, checkpoints, began, plan)
+        if int(began.step) < plan.last_step or not _finished(run_folder, plan):
+            _loop(job, checkpoints, plan, began, best)
     if jax.process_index() == 0:
         logging.say(summary.table(summary.read(run_folder.metrics)))
-    logging.say(f"complete: {plan.total_steps} steps, weights in {run_folder.weights}")
+    if plan.last_step < plan.total_steps:
+        logging.say(f"stopped after step {plan.last_step} of {plan.total_steps}, as asked")
+    else:
+        logging.say(f"complete: {plan.total_steps} steps, weights in {run_folder.weights}")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """What is settled before the first step."""
+
+    settings: config.Config
+    folder: folder.RunFolder
+    mesh: jax.sharding.Mesh
+    recipe: step.Recipe
+    pictures: lists.PictureList
+    test: lists.PictureList | None
 
 
 def _devices(settings: config.Config) -> jax.sharding.Mesh:
@@ -100,7 +110,9 @@ def _devices(settings: config.Config) -> jax.sharding.Mesh:
     return mesh
 
 
-def _list(settings: config.Config, split: str, model) -> lists.PictureList:
+def _list(
+    settings: config.Config, split: str, model: dual_encoder.DualEncoder
+) -> lists.PictureList:
     group = settings.data if split == "train" else settings.eval
     name = settings.data.train if split == "train" else settings.eval.data
     return sources.read_list(
@@ -112,74 +124,111 @@ def _list(settings: config.Config, split: str, model) -> lists.PictureList:
     )
 
 
+def _begin(job: _Job, params: types.Params | None) -> state.TrainState:
+    return state.create(
+        job.recipe.model,
+        job.recipe.optimizer,
+        job.mesh,
+        seed=job.settings.train.seed,
+        params=params,
+        scale_init=job.settings.optim.logit_scale_init,
+        keep_reference=job.recipe.objective.needs_frozen_text,
+    )
+
+
 def _restored(
-    checkpoints: checkpoint.Checkpoints,
-    began: state.TrainState,
-    meta: dict,
-    pictures: lists.PictureList,
+    job: _Job, checkpoints: checkpoint.Checkpoints, began: state.TrainState, plan: loop.Plan
 ) -> tuple[state.TrainState, float | None]:
     """Returns the state to go on from, and the best metric so far."""
     latest = checkpoints.latest_step
     if latest is None:
         return began, None
     saved = checkpoints.meta()
-    if saved["list_sha256"] != meta["list_sha256"]:
+    if saved["list_sha256"] != job.pictures.sha256:
         raise types.UserError(
-            f"{pictures.path} is not the list that this run began with (its content changed), so "
-            "the order of the data would be another; restore the list or choose another --workdir"
+            f"{job.pictures.path} is not the list that this run began with (its content changed), "
+            "so the order of the data would be another; restore the list or choose another "
+            "--workdir"
         )
-    logging.say(f"goes on after step {latest} of {meta['total_steps']}")
+    logging.say(f"goes on after step {latest} of {plan.total_steps}")
     return checkpoints.restore(began), saved["best"]
 
 
-def _batches(settings, recipe, mesh, pictures):
-    tokenize = tokenizer.Tokenizer(settings.data.vocabulary or None)
-    load, count = parts.load_pair(pictures, recipe.model, tokenize)
+def _finished(run_folder: folder.RunFolder, plan: loop.Plan) -> bool:
+    """Returns whether nothing is left to do at the plan's last step."""
+    return plan.last_step < plan.total_steps or run_folder.weights.exists()
 
-    def batches(start_step: int):
+
+def _loop(
+    job: _Job,
+    checkpoints: checkpoint.Checkpoints,
+    plan: loop.Plan,
+    began: state.TrainState,
+    best: float | None,
+) -> None:
+    log = logging.Run(job.folder, int(began.step), plan.total_steps, job.settings.log.tensorboard)
+    with contextlib.closing(log):
+        rooms = loop.Rooms(
+            step=step.build(job.recipe, job.mesh, job.settings.parallel.mapper),
+            batches=_batches(job),
+            measure=step.build_measure(job.recipe),
+            evaluate=_evaluate(job) if job.test else None,
+            save_weights=_save_weights(job),
+            checkpoints=checkpoints,
+            log=log,
+            meta={"list_sha256": job.pictures.sha256, "total_steps": plan.total_steps},
+        )
+        loop.train(rooms, plan, began, best)
+
+
+def _batches(job: _Job) -> Callable[[int], Iterator[types.Batch]]:
+    data, train_group = job.settings.data, job.settings.train
+    tokenize = tokenizer.Tokenizer(data.vocabulary or None)
+    load, count = parts.load_pair(job.pictures, job.recipe.model, tokenize)
+
+    def batches(start_step: int) -> Iterator[types.Batch]:
         rows = pipeline.training(
             load,
             count,
-            seed=settings.train.seed,
-            batch_size=settings.train.global_batch_size,
+            seed=train_group.seed,
+            batch_size=train_group.global_batch_size,
             start_step=start_step,
             share=parts.share(),
-            workers=settings.data.workers,
+            workers=data.workers,
         )
-        return (sharding.put_batch(mesh, row) for row in rows)
+        return (sharding.put_batch(job.mesh, row) for row in rows)
 
     return batches
 
 
-def _evaluate(settings, run_folder, recipe, mesh, test):
-    if test is None:
-        return None
+def _evaluate(job: _Job) -> Callable[[state.TrainState], dict[str, float]]:
     evaluator = protocol.Evaluator(
-        recipe.model,
-        test,
-        mesh,
-        settings.eval,
-        tokenize=tokenizer.Tokenizer(settings.data.vocabulary or None),
-        workers=settings.data.workers,
+        job.recipe.model,
+        job.test,
+        job.mesh,
+        job.settings.eval,
+        tokenize=tokenizer.Tokenizer(job.settings.data.vocabulary or None),
+        workers=job.settings.data.workers,
     )
 
     def evaluate(now: state.TrainState) -> dict[str, float]:
         result = evaluator(now.params)
         if jax.process_index() == 0:
             number = int(now.step)
-            protocol.write(run_folder.eval / f"step_{number:08d}.json", result, step=number)
+            protocol.write(job.folder.eval / f"step_{number:08d}.json", result, step=number)
         return {f"eval/{name}": value for name, value in result.metrics.items()}
 
     return evaluate
 
 
-def _save_weights(run_folder, recipe, mesh, pictures):
-    whole = jax.jit(lambda params: params, out_shardings=sharding.replicated(mesh))
+def _save_weights(job: _Job) -> Callable[[state.TrainState, dict], None]:
+    whole = jax.jit(lambda params: params, out_shardings=sharding.replicated(job.mesh))
 
     def save(now: state.TrainState, note: dict) -> None:
         params = whole(now.params)
         if jax.process_index() == 0:
+            pictures = job.pictures
             note = {**note, "list": pictures.path, "list_sha256": pictures.sha256}
-            pretrained.save(run_folder.weights, recipe.model, jax.device_get(params), note=note)
+            pretrained.save(job.folder.weights, job.recipe.model, jax.device_get(params), note=note)
 
     return save

@@ -25,7 +25,10 @@ class Interrupted(types.UserError):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """When things happen, in steps; 0 = only at the end."""
+    """When things happen, in steps; 0 = only at the end.
+
+    stop_after: leave after this step, everything saved, to go on another time; 0 = run to the end.
+    """
 
     total_steps: int
     pairs_per_step: int
@@ -33,10 +36,16 @@ class Plan:
     eval_every: int
     save_every: int
     best_metric: str = ""
+    stop_after: int = 0
+
+    @property
+    def last_step(self) -> int:
+        """The step after which the loop leaves."""
+        return min(self.stop_after or self.total_steps, self.total_steps)
 
     def logs(self, step: int) -> bool:
         """Returns whether numbers are written after `step` steps."""
-        return step % self.log_every == 0 or step == self.total_steps
+        return step % self.log_every == 0 or step == self.last_step
 
     def evaluates(self, step: int) -> bool:
         """Returns whether recall is measured after `step` steps."""
@@ -44,7 +53,7 @@ class Plan:
 
     def saves(self, step: int) -> bool:
         """Returns whether a checkpoint is saved after `step` steps."""
-        return _due(step, self.save_every, self.total_steps)
+        return _due(step, self.save_every, self.last_step)
 
 
 def _due(step: int, every: int, total: int) -> bool:
@@ -76,7 +85,7 @@ class Rooms:
 def train(
     rooms: Rooms, plan: Plan, state: state_lib.TrainState, best: float | None = None
 ) -> state_lib.TrainState:
-    """Returns the state after `plan.total_steps` steps, everything saved.
+    """Returns the state after `plan.last_step` steps, everything saved.
 
     Order within a step: compute, log, evaluate, save, and only then the next batch, so that what is
     saved belongs to the step whose number it carries.
@@ -95,7 +104,7 @@ def train(
     clock = _Clock(begun, plan.pairs_per_step)
     with _stop_signals() as stop:
         batches = rooms.batches(begun)
-        for step in range(begun + 1, plan.total_steps + 1):
+        for step in range(begun + 1, plan.last_step + 1):
             try:
                 with clock.waiting():
                     batch = next(batches)
@@ -112,12 +121,12 @@ def train(
                 best = _evaluate(rooms, plan, state, step, best, clock)
             if plan.saves(step) or stop.is_set():
                 _save(rooms, state, best)
-            if stop.is_set() and step < plan.total_steps:
+            if stop.is_set() and step < plan.last_step:
                 raise Interrupted(
                     f"stopped after step {step} of {plan.total_steps}, which is saved; the same "
                     "command goes on from there"
                 )
-        if not plan.best_metric:
+        if not plan.best_metric and plan.last_step == plan.total_steps:
             rooms.save_weights(state, {"step": plan.total_steps})
     return state
 

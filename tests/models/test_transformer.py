@@ -1,5 +1,6 @@
-"""Attention, activations, layer norm and block layouts."""
+"""Attention, activations, layer norm, block layouts and initialisation."""
 
+import functools
 import math
 import types as std_types
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from hnclip_jax import types
-from hnclip_jax.models import transformer
+from hnclip_jax.models import dual_encoder, presets, transformer
 
 FLOAT32_TOLERANCE = 2e-6  # a few roundings of values near 1
 BFLOAT16_TOLERANCE = 2e-2  # weights and result are rounded to 8 bits
@@ -186,3 +187,70 @@ def test_unstack_of_a_tower_alone():
 def test_compute_refuses(wrong, message):
     with pytest.raises(types.UserError, match=message):
         transformer.Compute(**wrong)
+
+
+@pytest.fixture(scope="module")
+def starts():
+    """Initial parameters of one key, stacked and written out; towers large enough to measure."""
+    model = presets.ModelConfig(
+        vision_width=64,
+        vision_layers=2,
+        vision_heads=2,
+        vision_mlp_width=256,
+        patch_size=8,
+        text_width=96,
+        text_layers=3,
+        text_heads=2,
+        text_mlp_width=384,
+        embed_dim=48,
+        image_size=64,
+        vocab_size=300,
+    )
+    encoders = [dual_encoder.create(model, scan_layers=scan) for scan in (True, False)]
+    # It runs once: all the time goes into compiling.
+    jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+    starts = jit(lambda key: [encoder.init(key) for encoder in encoders])(jax.random.key(3))
+    for encoder, start in zip(encoders, starts, strict=True):
+        shapes = jax.tree.map(lambda x: (x.shape, x.dtype), encoder.abstract_params())
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), start) == shapes
+    return starts
+
+
+@pytest.mark.slow
+def test_init_gives_the_same_values_in_both_layouts(starts):
+    stacked, written_out = starts
+    same = jax.tree.map(np.array_equal, transformer.stack_blocks(written_out), stacked)
+    assert all(jax.tree.leaves(same))
+    assert set(written_out["text"]) >= {"blocks_00", "blocks_01", "blocks_02"}
+    first, second = stacked["text"]["blocks"]["attn"]["query"]["kernel"][:2]
+    assert np.abs(first - second).max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("tower", "width", "layers"), [("image", 64, 2), ("text", 96, 3)], ids=["image", "text"]
+)
+def test_initial_deviations_are_those_of_clip(starts, tower, width, layers):
+    own, blocks = starts[0][tower], starts[0][tower]["blocks"]
+    residual = width**-0.5 * (2 * layers) ** -0.5
+    expected = [
+        *((blocks["attn"][name], width**-0.5) for name in ("query", "key", "value")),
+        (blocks["attn"]["out"], residual),
+        (blocks["mlp"]["fc_in"], (2 * width) ** -0.5),
+        (blocks["mlp"]["fc_out"], residual),
+    ]
+    for layer, std in expected:
+        assert np.std(layer["kernel"]) == pytest.approx(std, rel=0.05)
+        assert not np.any(layer["bias"])
+    assert np.std(own["proj"]) == pytest.approx(width**-0.5, rel=0.05)
+
+
+def test_initial_deviations_outside_the_blocks(starts):
+    image, text = starts[0]["image"], starts[0]["text"]
+    kernel = image["patch_embed"]["kernel"]
+    assert np.abs(kernel).max() == pytest.approx((8 * 8 * 3) ** -0.5, rel=0.01)
+    assert np.std(kernel) == pytest.approx((3 * 8 * 8 * 3) ** -0.5, rel=0.05)
+    assert np.std(image["position_embedding"]) == pytest.approx(64**-0.5, rel=0.05)
+    assert np.std(image["class_embedding"]) == pytest.approx(64**-0.5, rel=0.3)
+    assert np.std(text["token_embedding"]) == pytest.approx(0.02, rel=0.05)
+    assert np.std(text["position_embedding"]) == pytest.approx(0.01, rel=0.05)
+    assert float(starts[0]["logit_scale"]) == pytest.approx(math.log(1 / 0.07))
