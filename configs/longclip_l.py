@@ -5,8 +5,8 @@
         --config.eval.data=docci_test.json --config.eval.image_root=docci/images \
         --config.model.init=longclip_l
 
-Argument: docci, dci or urban1k (trained on Visual Genome paragraphs). Lists and weights are not part
-of this repository. `model.init` is a file of Long-CLIP-L weights in this package's layout.
+Argument: docci, dci or urban1k (trained on Visual Genome paragraphs). Lists and weights are not
+part of this repository. `model.init` is a file of Long-CLIP-L weights in this package's layout.
 
 Recipe (arXiv 2608.18521, section 3.1 and appendix D): AdamW 2e-6, cosine, 10 epochs, 128 pairs as 8
 micro-batches of 16, gamma 0.5, lambda 1, seed 42, pictures at 224, 248 tokens. Weight decay,

@@ -21,11 +21,12 @@ from hnclip_jax.commands import train
 from hnclip_jax.training import folder, summary
 
 ARMS = {
-    "InfoNCE": {"gamma": 0.0},
-    "HN-CLIP, gamma 0.5": {"gamma": 0.5},
-    "constant margin of the same mean": {"gamma": 0.5, "kind": "constant"},
+    "infonce": ("InfoNCE", {"gamma": 0.0}),
+    "hn_clip": ("HN-CLIP, gamma 0.5", {"gamma": 0.5}),
+    "same_mean": ("constant margin, gamma x mean of G", {"kind": "constant"}),
+    "fixed": ("constant margin of 0.35", {"kind": "constant", "constant_margin": 0.35}),
 }
-"""Name in the table -> the fields of config.loss in which the arm differs."""
+"""Arm -> its name in the table, and the fields of config.loss in which it differs."""
 
 _KEYS = ("eval/i2t_r@1", "eval/t2i_r@1")
 
@@ -40,17 +41,19 @@ def settings(seed: int, loss: dict) -> config.Config:
     )
 
 
-def run_arm(out: pathlib.Path, seed: int, name: str) -> pathlib.Path:
+def run_arm(out: pathlib.Path, seed: int, arm: str) -> pathlib.Path:
     """Runs one arm of one seed from the end of the shared first phase; returns its metrics file."""
-    slug = name.split(",")[0].split()[0].lower().replace("-", "_")
-    arm = folder.RunFolder(out / f"seed{seed}_{slug}")
-    wanted = settings(seed, ARMS[name])
-    if not arm.path.exists():
-        shared = first_phase(out, seed)
-        shutil.copytree(shared.path, arm.path, ignore=shutil.ignore_patterns("weights"))
-        arm.claim(wanted)
-    train.train(wanted, str(arm.path))
-    return arm.metrics
+    wanted = settings(seed, ARMS[arm][1])
+    run = folder.RunFolder(out / f"seed{seed}_{arm}")
+    if not run.path.exists():
+        # Copied under another name first, so that a copy that breaks off is not taken for a run.
+        scratch = folder.RunFolder(out / f"seed{seed}_{arm}.part")
+        shutil.rmtree(scratch.path, ignore_errors=True)
+        shutil.copytree(first_phase(out, seed).path, scratch.path)
+        scratch.claim(wanted)
+        scratch.path.rename(run.path)
+    train.train(wanted, str(run.path))
+    return run.metrics
 
 
 def first_phase(out: pathlib.Path, seed: int) -> folder.RunFolder:
@@ -82,17 +85,22 @@ def main(argv: list[str]) -> int:
     values = flags.FlagValues()
     flags.DEFINE_string("out", "runs/table", "folder of the runs", flag_values=values)
     flags.DEFINE_list("seeds", ["0", "1", "2"], "seeds of weights and order", flag_values=values)
+    flags.DEFINE_multi_enum("arms", list(ARMS), list(ARMS), "which losses", flag_values=values)
     values(argv)
     if not flags.FLAGS.is_parsed():
         flags.FLAGS(argv[:1])
-    out, found = pathlib.Path(values.out), {}
-    for seed in map(int, values.seeds):
-        shared = summary.phases(summary.read(first_phase(out, seed).metrics))
-        found.setdefault("after the first phase", []).append(shared)
-        for name in ARMS:
-            metrics = run_arm(out, seed, name)
-            found.setdefault(name, []).append(summary.phases(summary.read(metrics)))
-    print(table(found))
+    out, seeds = pathlib.Path(values.out), [int(seed) for seed in values.seeds]
+    found = {"after the first phase": [first_phase(out, seed).metrics for seed in seeds]}
+    for arm in values.arms:
+        found[ARMS[arm][0]] = [run_arm(out, seed, arm) for seed in seeds]
+    print(
+        table(
+            {
+                name: [summary.phases(summary.read(f)) for f in files]
+                for name, files in found.items()
+            }
+        )
+    )
     return 0
 
 

@@ -223,9 +223,9 @@ def write(
     out_dir: str | pathlib.Path,
     *,
     seed: int = 0,
-    train: int = 8000,
+    train: int = 20_000,
     test_families: int = 300,
-    family_share: float = 0.5,
+    family_share: float = 0.4,
     size: int = 48,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[pathlib.Path, pathlib.Path]:
