@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except types.UserError as error:
         return _complain(name, str(error))
     except KeyboardInterrupt:
-        return _complain(name, "stopped before anything was there to save")
+        return _complain(name, "stopped at once; what was saved before is untouched")
 
 
 def _run(name: str, words: list[str]) -> int:

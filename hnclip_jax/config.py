@@ -37,9 +37,9 @@ class DataGroup:
     vocabulary: str = _field("", "byte-pair vocabulary file; empty = the installed package's")
     scenes_dir: str = _field("data/scenes", "where 'scenes' are drawn on first use")
     scenes_seed: int = _field(0, "seed of the drawn set", minimum=0)
-    scenes_train: int = _field(8000, "training pairs of the drawn set", minimum=4)
+    scenes_train: int = _field(20_000, "training pairs of the drawn set", minimum=4)
     scenes_test_families: int = _field(300, "families of four in the drawn test gallery", minimum=1)
-    scenes_family_share: float = _field(0.5, "share of drawn training pairs in families", minimum=0)
+    scenes_family_share: float = _field(0.4, "share of drawn training pairs in families", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,5 +288,10 @@ def _check_together(config: Config) -> None:
         )
     if evaluation.every_steps and evaluation.every_epochs:
         raise types.UserError("eval.every_steps and eval.every_epochs are both set; set one to 0")
+    if not all(type(k) is int and k >= 1 for k in evaluation.ks):
+        raise types.UserError(f"eval.ks is {evaluation.ks}; recall@K needs whole numbers from 1")
     if train.best_metric and not evaluation.data:
         raise types.UserError(f"train.best_metric={train.best_metric!r} needs eval.data")
+    metrics = [f"eval/{way}_r@{k}" for way in ("t2i", "i2t") for k in evaluation.ks]
+    if train.best_metric and train.best_metric not in metrics:
+        raise types.unknown_name("train.best_metric", train.best_metric, metrics)

@@ -53,6 +53,10 @@ def load(
             f"{file} was not written by hnclip_jax; it holds {len(arrays)} tensors such as "
             f"{min(arrays, default='none')!r}"
         )
+    if note["layout"] != _LAYOUT:
+        raise types.UserError(
+            f"{file} has layout {note['layout']}, this version reads {_LAYOUT}; update hnclip_jax"
+        )
     numbers = presets.ModelConfig(**note["model"])
     params = _nest(arrays)
     if group.image_size not in (0, numbers.image_size):
@@ -63,9 +67,8 @@ def load(
     if group.context_length not in (0, numbers.context_length):
         numbers, params = _shorten(numbers, params, group.context_length, file)
     model = _build(numbers, group)
-    params = transformer.stack_blocks(params) if group.scan_layers else params
-    _check(params, model.abstract_params(), file)
-    return model, params
+    _check(params, jax.eval_shape(transformer.unstack_blocks, model.abstract_params()), file)
+    return model, transformer.stack_blocks(params) if group.scan_layers else params
 
 
 def save(

@@ -1,16 +1,29 @@
 """Every test runs on eight fake CPU devices; implicit rank promotion is an error."""
 
+import atexit
+import contextlib
+import io
 import os
+import shutil
+import tempfile
+import warnings
+from typing import NamedTuple
+from unittest import mock
 
 # Most of the suite's time is compilation of programs that run once: compile them quickly instead.
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
     + " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 )
+# And many tests compile the same programs; so do the processes that some of them start.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="hnclip-compiled-")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 import jax
 import pytest
 
+atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -44,3 +57,79 @@ def drawn(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("drawn") / "scenes"
     return scenes.write(folder, seed=3, train=64, test_families=4, size=24)
+
+
+@pytest.fixture(scope="session")
+def write_config(small_config, drawn):
+    """Writes a config file: (path, {"group.field": value}) -> path.
+
+    It trains the small model on the drawn set, and is whole in itself, so that other processes can
+    use it: importing it makes the preset "small" known.
+    """
+
+    def write(path, values):
+        values = {
+            "data.train": str(drawn[0]),
+            "model.preset": "small",
+            "train.global_batch_size": 16,
+            "eval.batch_size": 16,
+            "log.every_steps": 1,
+            **values,
+        }
+        path.write_text(
+            "from hnclip_jax import config\n"
+            "from hnclip_jax.models import presets\n"
+            f"presets.PRESETS['small'] = presets.{small_config!r}\n"
+            "def get_config():\n"
+            "    c = config.defaults()\n"
+            f"    c.update_from_flattened_dict({values!r})\n"
+            "    return c\n"
+        )
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def parsed_flags():
+    """Data workers look at absl's flags, which the command parses and a test has to."""
+    from absl import flags
+
+    if not flags.FLAGS.is_parsed():
+        flags.FLAGS(["pytest"])
+
+
+class Ran(NamedTuple):
+    """What a command left: its exit code and what it wrote on both streams."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def hnclip():
+    """Runs a command line in this process, on so many of its devices: words -> Ran."""
+    from hnclip_jax import cli
+    from hnclip_jax.models import presets
+    from hnclip_jax.parallel import mesh as mesh_lib
+
+    create = mesh_lib.create
+
+    def run(*words, devices=8):
+        out, err = io.StringIO(), io.StringIO()
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            mock.patch.dict(presets.PRESETS),
+            mock.patch.object(
+                mesh_lib, "create", lambda group: create(group, jax.devices()[:devices])
+            ),
+            warnings.catch_warnings(),
+        ):
+            # ml_collections loads config files in a way that Python will drop.
+            warnings.filterwarnings("ignore", "the load_module", DeprecationWarning)
+            code = cli.main([str(word) for word in words])
+        return Ran(code, out.getvalue(), err.getvalue())
+
+    return run

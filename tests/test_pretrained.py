@@ -1,114 +1,189 @@
-"""pretrained and the public names: what is saved comes back, exactly."""
+"""Weights and models: what is saved is what is loaded, and what does not fit is one line."""
 
+import functools
+import re
 import subprocess
 import sys
 
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import hnclip_jax as hn
 from hnclip_jax import config, pretrained, types
-from hnclip_jax.models import dual_encoder
+from hnclip_jax.models import dual_encoder, presets, transformer
 from hnclip_jax.weights import files
 
-
-@pytest.fixture(scope="module")
-def model(small_config):
-    return dual_encoder.create(small_config)
+SCANNED, WRITTEN_OUT = config.ModelGroup(), config.ModelGroup(scan_layers=False)
 
 
 @pytest.fixture(scope="module")
-def params(model):
-    rng = np.random.default_rng(1)
-    return jax.tree.map(
-        lambda leaf: rng.normal(size=leaf.shape).astype("f4"), model.abstract_params()
+def params(small_config):
+    """Parameters of the small model, no two equal, layers stacked."""
+    rng = np.random.default_rng(0)
+    shapes = dual_encoder.create(small_config).abstract_params()
+    return jax.tree.map(lambda leaf: np.asarray(rng.normal(size=leaf.shape), np.float32), shapes)
+
+
+@pytest.fixture
+def file(small_config, params, tmp_path):
+    """The saved file of them."""
+    return hn.save(
+        tmp_path / "weights", dual_encoder.create(small_config), params, note={"step": 3}
     )
 
 
-def _equal(left, right):
-    jax.tree.map(np.testing.assert_array_equal, left, right)
+def assert_equal(found, expected):
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert isinstance(one, np.ndarray)
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("scan", [True, False], ids=["scan", "unrolled"])
-def test_parameters_come_back_bit_for_bit_in_either_form(
-    tmp_path, model, params, small_config, scan
-):
-    file = hn.save(tmp_path, model, params, note={"step": 7})
-    assert file == tmp_path / "model.safetensors"
-    loaded, found = hn.load(tmp_path, config.ModelGroup(scan_layers=scan))
-    assert loaded.config == small_config
-    other = dual_encoder.create(small_config, scan_layers=scan)
-    hn.save(tmp_path / "again.safetensors", other, found, note={"step": 7})
-    assert (tmp_path / "again.safetensors").read_bytes() == file.read_bytes()
-    if scan:
-        _equal(found, params)
+@pytest.mark.parametrize("group", [SCANNED, WRITTEN_OUT], ids=["scanned", "written out"])
+def test_a_round_trip_is_exact(file, small_config, params, group):
+    model, found = hn.load(file, group)
+    assert model.config == small_config
+    assert model.compute.scan_layers == group.scan_layers
+    assert_equal(found, params if group.scan_layers else transformer.unstack_blocks(params))
 
 
-def test_the_file_names_one_block_per_layer_whatever_the_run_used(tmp_path, model, params):
-    arrays, note = files.read(hn.save(tmp_path, model, params))
-    assert "image/blocks_01/attn/query/kernel" in arrays
-    assert not [name for name in arrays if "/blocks/" in name]
+def test_the_file_does_not_depend_on_how_layers_are_computed(file, small_config, params, tmp_path):
+    written_out = dual_encoder.create(small_config, scan_layers=False)
+    other = hn.save(
+        tmp_path / "other.safetensors",
+        written_out,
+        transformer.unstack_blocks(params),
+        note={"step": 3},
+    )
+    assert other.read_bytes() == file.read_bytes()
+    arrays, note = files.read(file)
     assert arrays["logit_scale"].shape == ()
-    assert note["model"]["embed_dim"] == 8
+    assert arrays["image/blocks_01/attn/query/kernel"].shape == (16, 16)
+    assert note["step"] == 3
 
 
-def test_a_run_a_folder_and_a_file_lead_to_the_same_weights(tmp_path, model, params):
-    file = hn.save(tmp_path / "run" / "weights", model, params)
-    for path in (tmp_path / "run", tmp_path / "run" / "weights", file):
+def test_every_way_to_the_file_leads_there(file, params, tmp_path):
+    for path in (file, str(file), file.parent, tmp_path):  # tmp_path is the run folder.
         assert pretrained.find(path) == file
-    with pytest.raises(types.UserError, match="tried"):
-        pretrained.find(tmp_path / "nothing")
+    assert_equal(hn.load(tmp_path)[1], params)
+    with pytest.raises(types.UserError, match=r"no weights at .*gone; tried .*gone/weights/model"):
+        hn.load(tmp_path / "gone")
 
 
-def test_a_shorter_context_uses_the_first_positions_and_a_longer_one_names_both(
-    tmp_path, model, params
-):
-    hn.save(tmp_path, model, params)
-    short, found = hn.load(tmp_path, config.ModelGroup(context_length=9))
-    assert short.config.context_length == 9
-    _equal(found["text"]["position_embedding"], params["text"]["position_embedding"][:9])
-    ids = hn.tokenize(["a red kite"], context_length=9)
+def test_arrays_on_devices_are_fetched(small_config, params, tmp_path):
+    moved = jax.device_put(params)
+    path = hn.save(tmp_path / "a.safetensors", dual_encoder.create(small_config), moved)
+    assert_equal(hn.load(path)[1], params)
+
+
+def test_a_shorter_context_takes_the_first_positions(file, params):
+    model, found = hn.load(file, config.ModelGroup(context_length=20))
+    assert model.config.context_length == 20
+    text = {**params["text"], "position_embedding": params["text"]["position_embedding"][:20]}
+    assert_equal(found, {**params, "text": text})
+    ids = hn.tokenize(["a red kite"], context_length=20)
     np.testing.assert_allclose(
-        short.encode_text(found, ids), model.encode_text(params, ids), rtol=1e-6, atol=1e-6
+        model.encode_text(found, ids),
+        hn.load(file)[0].encode_text(params, ids),
+        rtol=1e-6,
+        atol=1e-6,
     )
-    with pytest.raises(types.UserError, match=r"asks for 99 tokens.*has 77 positions"):
-        hn.load(tmp_path, config.ModelGroup(context_length=99))
 
 
-def test_another_image_size_is_refused(tmp_path, model, params):
-    hn.save(tmp_path, model, params)
-    with pytest.raises(types.UserError, match="trained at 24"):
-        hn.load(tmp_path, config.ModelGroup(image_size=48))
+def test_a_longer_context_names_both_lengths(file):
+    with pytest.raises(types.UserError, match=r"asks for 78 tokens, but .* has 77 positions"):
+        hn.load(file, config.ModelGroup(context_length=78))
 
 
-def test_a_file_that_lacks_or_exceeds_its_description_names_the_arrays(tmp_path, model, params):
-    arrays, note = files.read(hn.save(tmp_path, model, params))
-    arrays["image/surplus"] = arrays.pop("image/proj")
-    files.write(tmp_path / "model.safetensors", arrays, note)
-    with pytest.raises(types.UserError, match="image/proj, image/surplus"):
-        hn.load(tmp_path)
+def test_another_image_size_is_refused(file):
+    hn.load(file, config.ModelGroup(image_size=24))
+    with pytest.raises(types.UserError, match=r"asks for 48, but .* was trained at 24"):
+        hn.load(file, config.ModelGroup(image_size=48))
 
 
-def test_a_foreign_file_is_refused_by_what_it_holds(tmp_path):
-    files.write(tmp_path / "w.safetensors", {"visual.proj": np.zeros((2, 2), "f4")}, {})
-    with pytest.raises(types.UserError, match=r"not written by hnclip_jax.*'visual.proj'"):
-        hn.load(tmp_path / "w.safetensors")
+def _changed(file, change, note=None):
+    arrays, old = files.read(file)
+    files.write(file, change(dict(arrays)), {**old, **(note or {})})
 
 
-def test_public_names():
-    assert "LongCLIP-L" in hn.list_presets()
-    assert hn.create_model("tiny", context_length=50).config.context_length == 50
-    assert hn.tokenize(["a red kite"]).shape == (1, 248)
+def _without(name, arrays):
+    del arrays[name]
+    return arrays
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        (functools.partial(_without, "logit_scale"), "logit_scale"),
+        (
+            functools.partial(_without, "text/blocks_01/attn/out/bias"),
+            "text/blocks_01/attn/out/bias",
+        ),
+        (lambda arrays: {**arrays, "extra": np.zeros(1, np.float32)}, "extra"),
+        (
+            lambda arrays: {**arrays, "text/blocks_02/ln_1/scale": np.zeros(16, np.float32)},
+            "text/blocks_02/ln_1/scale",
+        ),
+        (
+            lambda arrays: {**arrays, "image/blocks_00/attn/out/bias": np.zeros(9, np.float32)},
+            "image/blocks_00/attn/out/bias",
+        ),
+        (lambda arrays: {**arrays, "logit_scale": np.zeros(1, np.float32)}, "logit_scale"),
+    ],
+    ids=["missing", "missing in a layer", "extra", "extra layer", "shape in a layer", "scalar"],
+)
+@pytest.mark.parametrize("group", [SCANNED, WRITTEN_OUT], ids=["scanned", "written out"])
+def test_a_file_that_contradicts_itself_is_refused_by_path(file, change, path, group):
+    _changed(file, change)
+    with pytest.raises(types.UserError, match="does not fit its own description at") as caught:
+        hn.load(file, group)
+    assert re.search(rf" at .*{re.escape(path)}", str(caught.value))
+
+
+def test_a_file_of_a_newer_version_is_refused(file):
+    _changed(file, dict, {"layout": 2})
+    with pytest.raises(types.UserError, match="has layout 2, this version reads 1; update"):
+        hn.load(file)
+
+
+def test_a_file_of_another_program_is_refused(tmp_path):
+    path = tmp_path / "clip.safetensors"
+    tensors = {"visual.proj": np.zeros((2, 2), np.float32), "text_projection": np.zeros(2)}
+    safetensors.numpy.save_file(tensors, path)
+    with pytest.raises(types.UserError) as caught:
+        hn.load(path)
+    assert "was not written by hnclip_jax; it holds 2 tensors such as" in str(caught.value)
+
+
+def test_a_model_is_created_by_name():
+    model = hn.create_model("tiny", context_length=40, dtype="bfloat16", scan_layers=False)
+    assert model.config.context_length == 40
+    assert model.config.vision_width == presets.get("tiny").vision_width
+    assert (model.compute.dtype, model.compute.scan_layers) == ("bfloat16", False)
+    with pytest.raises(types.UserError, match="did you mean 'tiny'"):
+        hn.create_model("tinny")
+
+
+def test_the_public_names_are_there():
     assert set(hn.__all__) <= set(dir(hn))
     for name in hn.__all__:
         assert getattr(hn, name) is not None
-    with pytest.raises(AttributeError, match="nothing_here"):
-        hn.nothing_here  # noqa: B018
-    with pytest.raises(types.UserError, match="did you mean 'LongCLIP-L'"):
-        hn.create_model("LongCLIP-l")
+    assert hn.load is pretrained.load
+    assert "tiny" in hn.list_presets()
+    assert hn.tokenize(["a red kite"]).shape == (1, 248)
+    with pytest.raises(AttributeError, match="has no attribute 'gone'"):
+        hn.gone  # noqa: B018
 
 
-def test_importing_the_package_imports_no_jax():
-    code = "import sys, hnclip_jax; sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_importing_the_package_imports_no_jax_and_no_device():
+    code = (
+        "import sys, hnclip_jax; "
+        "print(sorted({'jax', 'jaxlib', 'numpy', 'flax', 'orbax'} & set(sys.modules))); "
+        "hnclip_jax.create_model, hnclip_jax.load, hnclip_jax.losses; "
+        "from jax._src import xla_bridge; print(xla_bridge.backends_are_initialized())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split("\n")[:2] == ["[]", "False"]

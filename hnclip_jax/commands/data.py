@@ -7,7 +7,7 @@ from absl import flags
 from hnclip_jax import config, types
 from hnclip_jax.commands import sources
 
-EXAMPLE = "hnclip data scenes --out=data/scenes --train=8000 --test_families=300"
+EXAMPLE = "hnclip data scenes --out=data/scenes --train=20000 --test_families=300"
 ACTIONS = ("scenes",)
 
 

@@ -46,7 +46,13 @@ def run(values: flags.FlagValues, arguments: list[str]) -> None:
         raise types.UserError(f"does not understand {arguments[0]!r}; flags begin with --")
     if values.config is None or not values.workdir:
         raise types.UserError(f"needs --config and --workdir; for example: {EXAMPLE}")
-    train(config.from_config_dict(values.config), values.workdir, stop_after=values.stop_after)
+    try:
+        settings = config.from_config_dict(values.config)
+    except OSError as error:
+        # ml_collections tells that the file is not there only when its values are asked for.
+        path = config_flags.get_config_filename(values["config"])
+        raise types.UserError(f"there is no config file {path}") from error
+    train(settings, values.workdir, stop_after=values.stop_after)
 
 
 def train(settings: config.Config, workdir: str, *, stop_after: int = 0) -> None:
@@ -77,8 +83,9 @@ def train(settings: config.Config, workdir: str, *, stop_after: int = 0) -> None
         checkpoint.Checkpoints(run_folder.checkpoints, settings.train.keep_checkpoints)
     ) as checkpoints:
         began, best = _restored(job, checkpoints, began, plan)
-        if int(began.step) < plan.last_step or not _finished(run_folder, plan):
-            _loop(job, checkpoints, plan, began, best)
+        owed = _owes_evaluation(job, plan, int(began.step))
+        if int(began.step) < plan.last_step or owed or not _finished(run_folder, plan):
+            _loop(job, checkpoints, plan, began, best, owed)
     if jax.process_index() == 0:
         logging.say(summary.table(summary.read(run_folder.metrics)))
     if plan.last_step < plan.total_steps:
@@ -115,6 +122,8 @@ def _list(
 ) -> lists.PictureList:
     group = settings.data if split == "train" else settings.eval
     name = settings.data.train if split == "train" else settings.eval.data
+    if not name:
+        raise types.UserError("data.train is empty; set it to a list file, or to 'scenes'")
     return sources.read_list(
         name,
         split,
@@ -156,7 +165,13 @@ def _restored(
 
 def _finished(run_folder: folder.RunFolder, plan: loop.Plan) -> bool:
     """Returns whether nothing is left to do at the plan's last step."""
-    return plan.last_step < plan.total_steps or run_folder.weights.exists()
+    return plan.last_step < plan.total_steps or (run_folder.weights / pretrained.FILE_NAME).exists()
+
+
+def _owes_evaluation(job: _Job, plan: loop.Plan, step: int) -> bool:
+    """Returns whether the run broke off in the evaluation that was due after `step` steps."""
+    due = job.test is not None and step > 0 and plan.evaluates(step)
+    return mesh_lib.any_process(due and not job.folder.eval_file(step).exists())
 
 
 def _loop(
@@ -165,6 +180,7 @@ def _loop(
     plan: loop.Plan,
     began: state.TrainState,
     best: float | None,
+    owed: bool,
 ) -> None:
     log = logging.Run(job.folder, int(began.step), plan.total_steps, job.settings.log.tensorboard)
     with contextlib.closing(log):
@@ -178,7 +194,7 @@ def _loop(
             log=log,
             meta={"list_sha256": job.pictures.sha256, "total_steps": plan.total_steps},
         )
-        loop.train(rooms, plan, began, best)
+        loop.train(rooms, plan, began, best, owed)
 
 
 def _batches(job: _Job) -> Callable[[int], Iterator[types.Batch]]:
@@ -215,7 +231,7 @@ def _evaluate(job: _Job) -> Callable[[state.TrainState], dict[str, float]]:
         result = evaluator(now.params)
         if jax.process_index() == 0:
             number = int(now.step)
-            protocol.write(job.folder.eval / f"step_{number:08d}.json", result, step=number)
+            protocol.write(job.folder.eval_file(number), result, step=number)
         return {f"eval/{name}": value for name, value in result.metrics.items()}
 
     return evaluate

@@ -6,6 +6,10 @@ has to be saved. Which is why nothing may be filtered behind the shuffle.
 """
 
 import dataclasses
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import grain
@@ -158,5 +162,36 @@ def _batches(
         .to_iter_dataset(grain.ReadOptions(num_threads=4, prefetch_buffer_size=8))
     )
     if workers:
-        batches = batches.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers))
-    return iter(batches)
+        options = grain.MultiprocessingOptions(num_workers=workers)
+        batches = batches.mp_prefetch(options, worker_init_fn=_begin_worker)
+    return _closing(iter(batches))
+
+
+def _closing(batches: grain.DatasetIterator) -> Iterator[types.Batch]:
+    """Yields `batches`; ends their threads and processes when it is closed, dropped or raises."""
+    try:
+        for batch in batches:
+            # Copied, because workers hand over shared memory, which JAX would hold on to until some
+            # garbage collection; a container may have little of it.
+            yield {name: np.array(rows) for name, rows in batch.items()}
+    except RuntimeError as error:
+        if not str(error).startswith("Worker process"):
+            raise
+        raise types.UserError(
+            "a process that loads data was killed, perhaps for want of memory; lower data.workers"
+        ) from error
+    finally:
+        batches.close()
+
+
+def _begin_worker(index: int, count: int) -> None:
+    """Makes a worker outlive Ctrl-C and SIGTERM, which are for its parent, but not its parent."""
+    del index, count
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    multiprocessing.parent_process().join()
+    os._exit(1)

@@ -1,5 +1,6 @@
 """Embeds pictures and captions on the mesh, in padded batches of one shape."""
 
+import contextlib
 from collections.abc import Callable
 
 import jax
@@ -82,13 +83,14 @@ class Embedder:
             load, count, batch_size=self._batch_size, share=share, workers=self._workers
         )
         parts, places, cut = [], [], []
-        for _ in range(-(-count // self._batch_size)):
-            batch = sharding.put_batch(self._mesh, next(batches))
-            cut.append(self._spread(batch.pop("truncated", batch["index"] < pipeline.PAD)))
-            places.append(self._spread(batch.pop("index")))
-            parts.append(self._towers[tower](params, batch))
-            if progress:
-                progress(min(len(parts) * self._batch_size, count), count)
+        with contextlib.closing(batches):
+            for _ in range(-(-count // self._batch_size)):
+                batch = sharding.put_batch(self._mesh, next(batches))
+                cut.append(self._spread(batch.pop("truncated", batch["index"] < pipeline.PAD)))
+                places.append(self._spread(batch.pop("index")))
+                parts.append(self._towers[tower](params, batch))
+                if progress:
+                    progress(min(len(parts) * self._batch_size, count), count)
         return _in_order(parts, places, cut, count, tower)
 
 

@@ -5,12 +5,16 @@ from collections.abc import Sequence
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh
 
 from hnclip_jax import config, types
 
 AXES = ("data", "fsdp")
 """Mesh axes. The batch is split over both; large parameters are split over "fsdp"."""
+
+_LEAVE_TIMEOUT_S = 60
+"""So long a process that ends with a mistake waits for the others, which then end as well."""
 
 
 def start(group: config.ParallelGroup) -> None:
@@ -24,7 +28,11 @@ def start(group: config.ParallelGroup) -> None:
         explicit = {} if group.coordinator == "auto" else _explicit(group)
         began = time.monotonic()
         try:
-            jax.distributed.initialize(**explicit, initialization_timeout=group.start_timeout_s)
+            jax.distributed.initialize(
+                **explicit,
+                initialization_timeout=group.start_timeout_s,
+                shutdown_timeout_seconds=_LEAVE_TIMEOUT_S,
+            )
         except Exception as error:
             waited = time.monotonic() - began
             raise types.UserError(
@@ -60,6 +68,11 @@ def create(group: config.ParallelGroup, devices: Sequence[jax.Device] | None = N
             f"parallel.data ({group.data}) x parallel.fsdp ({group.fsdp}) does not give the "
             f"{len(devices)} devices here; set data=-1 and an fsdp that divides {len(devices)}"
         )
+    if group.mapper == "pmap" and jax.process_count() > 1:
+        raise types.UserError(
+            f"parallel.mapper='pmap' maps over the devices of one process, but this run has "
+            f"{jax.process_count()}; use mapper='mesh'"
+        )
     if group.mapper == "pmap" and group.fsdp > 1:
         raise types.UserError(
             f"parallel.mapper='pmap' copies every parameter, so parallel.fsdp ({group.fsdp}) must "
@@ -68,6 +81,13 @@ def create(group: config.ParallelGroup, devices: Sequence[jax.Device] | None = N
     # Auto axes: under explicit ones the embedding look-up of the text tower does not type-check.
     grid = np.asarray(devices, dtype=object).reshape(data, group.fsdp)
     return Mesh(grid, AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def any_process(flag: bool) -> bool:
+    """Returns whether `flag` is set on any process; all of them must ask, and get one answer."""
+    if jax.process_count() == 1:
+        return flag
+    return bool(multihost_utils.process_allgather(np.asarray(flag)).any())
 
 
 def check_batch(mesh: Mesh, batch_size: int, micro_batches: int = 1) -> None:

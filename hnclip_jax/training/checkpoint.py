@@ -33,7 +33,8 @@ class Checkpoints:
           keep: how many of the latest checkpoints stay. An older one goes only after a newer one is
             complete.
         """
-        logging.getLogger("absl").setLevel(logging.WARNING)
+        # What goes wrong in the background is raised here. Orbax also logs it, from every thread.
+        logging.getLogger("absl").setLevel(logging.CRITICAL)
         training = ocp.training
         with _plain_errors(folder, "checkpoints"):
             self._manager = training.Checkpointer(
@@ -104,8 +105,12 @@ class Checkpoints:
 
     def close(self) -> None:
         """Waits for the save in progress and lets go of the folder."""
-        self.wait()
-        self._manager.close()
+        try:
+            self.wait()
+        finally:
+            # Orbax raises the error of a failed save here once more.
+            with _plain_errors(self._manager.directory, "the last checkpoint"):
+                self._manager.close()
 
 
 def _shapes(tree: Any) -> dict[str, tuple]:
@@ -132,7 +137,13 @@ def _compare(saved: dict[str, tuple], wanted: dict[str, tuple]) -> None:
         )
 
 
-_DISK_FAULTS = ("No space left", "Disk quota", "Read-only file system", "Permission denied")
+_DISK_FAULTS = (
+    "No space left",
+    "Disk quota",
+    "File too large",
+    "Read-only file system",
+    "Permission denied",
+)
 
 
 @contextlib.contextmanager

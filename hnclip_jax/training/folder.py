@@ -1,5 +1,6 @@
 """A run folder: what lies where in it, and whether it belongs to the configuration at hand."""
 
+import os
 import pathlib
 
 from hnclip_jax import config, types
@@ -29,8 +30,14 @@ class RunFolder:
         self.weights = self.path / "weights"
         self.eval = self.path / "eval"
 
+    def eval_file(self, step: int) -> pathlib.Path:
+        """The result file of the evaluation after `step` steps."""
+        return self.eval / f"step_{step:08d}.json"
+
     def check(self, wanted: config.Config) -> None:
         """Checks that the folder is new, or that its run has the configuration `wanted`.
+
+        A run that ended in a mistake before its first step may be given any other configuration.
 
         Raises:
           types.UserError: if it holds another run, or something that is no run.
@@ -42,9 +49,9 @@ class RunFolder:
                     "--workdir"
                 )
             return
-        found = config.differences(config.from_json(self.config.read_text()), wanted)
+        found = config.differences(self._read(), wanted)
         changed = {name: pair for name, pair in found.items() if not name.startswith(MAY_CHANGE)}
-        if changed:
+        if changed and self._has_begun():
             shown = "; ".join(
                 f"{name} was {old!r}, is {new!r}" for name, (old, new) in list(changed.items())[:5]
             )
@@ -61,8 +68,22 @@ class RunFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self.config.write_text(config.to_json(wanted) + "\n")
+            scratch = self.config.with_suffix(".tmp")
+            scratch.write_text(config.to_json(wanted) + "\n")
+            os.replace(scratch, self.config)
         except OSError as error:
             raise types.UserError(
                 f"cannot write to {self.path}: {error.strerror}; choose another --workdir"
             ) from error
+
+    def _read(self) -> config.Config:
+        try:
+            return config.from_json(self.config.read_text())
+        except (OSError, ValueError) as error:
+            raise types.UserError(
+                f"cannot read {self.config} ({error}); choose another --workdir"
+            ) from error
+
+    def _has_begun(self) -> bool:
+        logged = self.metrics.exists() and self.metrics.stat().st_size > 0
+        return logged or any(self.checkpoints.glob("[0-9]*"))

@@ -51,8 +51,11 @@ class JsonLines:
         plain = {
             name: value if math.isfinite(value) else str(value) for name, value in values.items()
         }
-        self._file.write(json.dumps({"step": step, **plain}) + "\n")
-        self._file.flush()
+        try:
+            self._file.write(json.dumps({"step": step, **plain}) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise types.UserError(f"cannot write {self._file.name}: {error.strerror}") from error
 
     def close(self) -> None:
         """Closes the file."""

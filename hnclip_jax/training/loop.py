@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from hnclip_jax import types
+from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.training import checkpoint as checkpoint_lib
 from hnclip_jax.training import logging as logging_lib
 from hnclip_jax.training import state as state_lib
@@ -83,7 +84,11 @@ class Rooms:
 
 
 def train(
-    rooms: Rooms, plan: Plan, state: state_lib.TrainState, best: float | None = None
+    rooms: Rooms,
+    plan: Plan,
+    state: state_lib.TrainState,
+    best: float | None = None,
+    owed: bool = False,
 ) -> state_lib.TrainState:
     """Returns the state after `plan.last_step` steps, everything saved.
 
@@ -95,33 +100,38 @@ def train(
       plan: when to call it.
       state: where to begin; its step is the position in the data.
       best: the best value of plan.best_metric so far, of a run that goes on.
+      owed: the state to begin with has yet to be evaluated.
 
     Raises:
-      Interrupted: after Ctrl-C or SIGTERM; the state is saved first.
-      types.UserError: for a broken picture and the like; the state is saved first.
+      Interrupted: after Ctrl-C or SIGTERM; the state is saved first. Several processes agree on it
+        at the next step that is logged.
+      types.UserError: for a broken picture and the like; the state is saved first. Not with several
+        processes: the others would not come to save their part.
     """
     begun = int(state.step)
     clock = _Clock(begun, plan.pairs_per_step)
-    with _stop_signals() as stop:
-        batches = rooms.batches(begun)
+    with _stop_signals() as stop, contextlib.closing(rooms.batches(begun)) as batches:
+        if owed:
+            best = _evaluate(rooms, plan, state, begun, best, clock)
         for step in range(begun + 1, plan.last_step + 1):
-            try:
-                with clock.waiting():
-                    batch = next(batches)
-            except types.UserError:
-                _save(rooms, state, best)
-                raise
+            with _saved_if_mistaken(rooms, state, best), clock.waiting():
+                batch = next(batches)
             state, output = rooms.step(state, batch)
             if step == begun + 1:
                 clock.restart(jax.block_until_ready(state).step)
             rooms.log.advance(step)
             if plan.logs(step):
                 _log(rooms, step, output, batch, clock)
-            if rooms.evaluate and plan.evaluates(step):
-                best = _evaluate(rooms, plan, state, step, best, clock)
-            if plan.saves(step) or stop.is_set():
+            evaluates = rooms.evaluate and plan.evaluates(step)
+            if plan.logs(step) or evaluates or plan.saves(step) or stop.is_set():
+                _check_finite(rooms, step, output)
+            if evaluates:
+                with _saved_if_mistaken(rooms, state, best):
+                    best = _evaluate(rooms, plan, state, step, best, clock)
+            stopping = _stopping(stop, plan, step)
+            if plan.saves(step) or stopping:
                 _save(rooms, state, best)
-            if stop.is_set() and step < plan.last_step:
+            if stopping and step < plan.last_step:
                 raise Interrupted(
                     f"stopped after step {step} of {plan.total_steps}, which is saved; the same "
                     "command goes on from there"
@@ -133,6 +143,25 @@ def train(
 
 def _save(rooms: Rooms, state: state_lib.TrainState, best: float | None) -> None:
     rooms.checkpoints.save(state, {**rooms.meta, "best": best})
+
+
+@contextlib.contextmanager
+def _saved_if_mistaken(
+    rooms: Rooms, state: state_lib.TrainState, best: float | None
+) -> Iterator[None]:
+    try:
+        yield
+    except types.UserError:
+        if jax.process_count() == 1:
+            _save(rooms, state, best)
+        raise
+
+
+def _stopping(stop: threading.Event, plan: Plan, step: int) -> bool:
+    # Processes must leave after the same step. They wait for each other where they log anyway.
+    if jax.process_count() == 1 or plan.logs(step):
+        return mesh_lib.any_process(stop.is_set())
+    return False
 
 
 def _evaluate(
@@ -149,8 +178,6 @@ def _evaluate(
         rooms.log.scalars(step, values)
         if not plan.best_metric:
             return best
-        if plan.best_metric not in values:
-            raise types.unknown_name("train.best_metric", plan.best_metric, values)
         value = values[plan.best_metric]
         if best is None or value > best:
             rooms.save_weights(state, {"step": step, plan.best_metric: value})
@@ -166,12 +193,19 @@ def _log(
     values["data/truncated_share"] = jnp.mean(batch["truncated"])
     values = {name: float(value) for name, value in jax.device_get(values).items()}
     rooms.log.scalars(step, values | clock.rates(step))
-    if not math.isfinite(values["train/loss"]):
-        last = rooms.checkpoints.latest_step
-        raise types.UserError(
-            f"the loss of step {step} is {values['train/loss']}; the last checkpoint is that of "
-            f"step {last}: lower optim.lr or set optim.max_grad_norm"
-        )
+
+
+def _check_finite(rooms: Rooms, step: int, output: step_lib.StepOutput) -> None:
+    """Raises types.UserError for a state that must not be saved over a good one."""
+    for name, value in (("loss", output.terms["loss"]), ("gradient norm", output.grad_norm)):
+        if not math.isfinite(value):
+            rooms.checkpoints.wait()
+            last = rooms.checkpoints.latest_step
+            kept = "nothing was saved yet" if last is None else f"saved is the state of step {last}"
+            raise types.UserError(
+                f"the {name} of step {step} is {float(value)}; {kept}: lower optim.lr or set "
+                "optim.max_grad_norm"
+            )
 
 
 class _Clock:

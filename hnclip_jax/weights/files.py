@@ -1,5 +1,6 @@
 """Containers: a file <-> a flat dict of numpy arrays. Tensors only, nothing that could run code."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -41,16 +42,25 @@ def read(path: str | pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any
 
 
 def write(path: str | pathlib.Path, arrays: dict[str, np.ndarray], note: dict[str, Any]) -> None:
-    """Writes `arrays` and `note` (JSON values) to `path`; an existing file is replaced at once."""
+    """Writes `arrays` and `note` (JSON values) to `path`; an existing file is replaced at once.
+
+    Raises:
+      types.UserError: if that is not possible; what was there before is untouched.
+    """
     path = pathlib.Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(path.name + ".part")
-    safetensors.numpy.save_file(
-        {name: np.asarray(array, order="C") for name, array in arrays.items()},
-        scratch,
-        metadata={_META: json.dumps(note)},
-    )
-    os.replace(scratch, path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        safetensors.numpy.save_file(
+            {name: np.asarray(array, order="C") for name, array in arrays.items()},
+            scratch,
+            metadata={_META: json.dumps(note)},
+        )
+        os.replace(scratch, path)
+    except (OSError, safetensors.SafetensorError) as error:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
+        raise types.UserError(f"cannot write {path}: {error}") from error
 
 
 def sha256(path: str | pathlib.Path) -> str:

@@ -1,5 +1,7 @@
-"""Embedding and measuring a list: order, padding, devices, several captions, and the protocol."""
+"""A result: recall of the right pairs, and a protocol whose every field is true."""
 
+import hashlib
+import importlib.metadata
 import json
 
 import jax
@@ -11,94 +13,119 @@ from hnclip_jax.data import images, lists, tokenizer
 from hnclip_jax.evaluation import protocol, retrieval
 from hnclip_jax.models import dual_encoder
 from hnclip_jax.parallel import mesh as mesh_lib
+from hnclip_jax.parallel import sharding
+
+PICTURES = 9
+KS = (1, 3)
 
 
 @pytest.fixture(scope="module")
-def model(small_config):
-    return dual_encoder.create(small_config)
-
-
-@pytest.fixture(scope="module")
-def params(model):
-    return jax.device_get(jax.jit(model.init)(jax.random.key(0)))
-
-
-@pytest.fixture(scope="module")
-def pictures(drawn, tmp_path_factory):
-    """Seven pictures of one, two or three captions; one caption is far too long."""
-    rows = json.loads(drawn[1].read_text())[:7]
-    for number, row in enumerate(rows):
+def list_file(drawn, tmp_path_factory):
+    """Nine pictures of 13 captions: one text twice, one cut, one empty, and a picture missing."""
+    rows = json.loads(drawn[1].read_text())[:PICTURES]
+    for row in rows:
         row["filename"] = str(drawn[1].parent / row["filename"])
-        row["caption"] = [f"{row['caption']} Again {again}." for again in range(1 + number % 3)]
-    rows[4]["caption"][1] = "word " * 200
-    path = tmp_path_factory.mktemp("list") / "list.json"
+        row["caption"] = [row["caption"]]
+    rows[1]["caption"] += ["a second caption", "a third caption"]
+    rows[4]["caption"] += ["a second caption", "red " * 80]
+    rows[6]["caption"] += ["  "]
+    rows.insert(3, {"filename": "gone.png", "caption": "lost"})
+    path = tmp_path_factory.mktemp("protocol") / "list.json"
     path.write_text(json.dumps(rows))
-    return lists.read(path)
+    return path
 
 
-def _evaluator(model, pictures, devices=1, **group):
-    return protocol.Evaluator(
+@pytest.fixture(scope="module")
+def pictures(list_file):
+    return lists.read(list_file, missing="skip", empty_caption="skip")
+
+
+@pytest.fixture(scope="module")
+def evaluated(small_config, pictures):
+    """The model, its parameters, and the result on eight devices."""
+    model = dual_encoder.create(small_config)
+    mesh = mesh_lib.create(config.ParallelGroup(fsdp=2))
+    params = jax.device_get(jax.jit(model.init)(jax.random.key(2)))
+    evaluator = protocol.Evaluator(
         model,
         pictures,
-        mesh_lib.create(config.ParallelGroup(), jax.devices()[:devices]),
-        config.EvalGroup(**{"batch_size": 8, **group}),
+        mesh,
+        config.EvalGroup(batch_size=8, ks=KS, block_rows=128),
         tokenize=tokenizer.default(),
     )
+    seen = []
+    result = evaluator(
+        jax.device_put(params, sharding.state_shardings(mesh, params)),
+        lambda done, rows: seen.append((done, rows)),
+    )
+    assert seen == [(8, 22), (9, 22), (17, 22), (22, 22)]
+    return model, params, result
 
 
-@pytest.fixture(scope="module")
-def result(model, params, pictures):
-    told = []
-    found = _evaluator(model, pictures)(params, lambda *now: told.append(now))
-    assert told == [(7, 20), (15, 20), (20, 20)]
-    return found
-
-
-def test_recall_equals_that_of_embeddings_made_one_by_one(model, params, pictures, result):
-    encode_image, encode_text = jax.jit(model.encode_image), jax.jit(model.encode_text)
-    image = [
-        encode_image(params, images.load_image(r.image, 24)[None])[0] for r in pictures.records
-    ]
-    pairs = list(lists.pairs(pictures.records))
-    ids = [tokenizer.default()(caption, 77).ids for _, caption in pairs]
-    text = [encode_text(params, row)[0] for row in ids]
+def test_recall_is_that_of_the_right_pairs(evaluated, pictures):
+    model, params, result = evaluated
+    pixels = np.stack([images.load_image(record.image, 24) for record in pictures.records])
+    positions, captions = zip(*lists.pairs(pictures.records), strict=True)
+    ids = tokenizer.default()(captions, 77).ids
     expected = retrieval.retrieval_metrics(
-        np.stack(image), np.stack(text), [position for position, _ in pairs]
+        model.encode_image(params, pixels), model.encode_text(params, ids), positions, KS
     )
     assert result.metrics == expected
-    assert len(pairs) == 13
+    assert list(result.metrics) == ["t2i_r@1", "t2i_r@3", "i2t_r@1", "i2t_r@3", "ties"]
+    # One text of two pictures, and one picture of several texts, are where pairs get lost.
+    assert len(positions) == 13
+    assert len({*captions}) == 12
 
 
-@pytest.mark.parametrize("group", [{"devices": 8}, {"batch_size": 3}], ids=["devices", "batch"])
-def test_neither_devices_nor_batches_change_recall(model, params, pictures, result, group):
-    assert _evaluator(model, pictures, **group)(params).metrics == result.metrics
+def test_every_field_of_the_protocol_is_true(evaluated, list_file):
+    found = dict(evaluated[2].protocol)
+    assert found.pop("versions") == {
+        name: importlib.metadata.version(name)
+        for name in ("hnclip_jax", "jax", "flax", "numpy", "pillow")
+    }
+    assert found == {
+        "list": str(list_file),
+        "list_sha256": hashlib.sha256(list_file.read_bytes()).hexdigest(),
+        "pictures": PICTURES,
+        "captions": 13,
+        "skipped_missing": 1,
+        "skipped_empty": 1,
+        "duplicate_captions": 1,
+        "truncated_captions": 1,
+        "context_length": 77,
+        "image_size": 24,
+        "image_transform": "shorter side to 24, Pillow bicubic, centre crop",
+        "compute_dtype": "float32",
+        "similarity": "cosine, float32, precision highest",
+        "ties": "expected rank among equal scores",
+        "unit": "percent",
+        "devices": "8 x cpu",
+    }
 
 
-def test_the_protocol_says_what_was_measured(pictures, result, tmp_path):
-    said = result.protocol
-    assert (said["pictures"], said["captions"], said["truncated_captions"]) == (7, 13, 1)
-    assert (said["context_length"], said["image_size"]) == (77, 24)
-    assert said["list_sha256"] == pictures.sha256
-    protocol.write(tmp_path / "deep" / "r.json", result, step=5)
-    written = json.loads((tmp_path / "deep" / "r.json").read_text())
-    assert written["metrics"] == result.metrics
-    assert written["protocol"] == {**said, "step": 5}
+def test_the_file_holds_all_of_it(evaluated, tmp_path):
+    path = tmp_path / "deep" / "result.json"
+    protocol.write(path, evaluated[2], weights="w.safetensors")
+    found = json.loads(path.read_text())
+    assert found["metrics"] == evaluated[2].metrics
+    assert found["protocol"] == {**evaluated[2].protocol, "weights": "w.safetensors"}
 
 
-def test_the_table_shows_every_number(result):
-    text = protocol.table(result)
-    assert "13 captions, 7 pictures" in text
-    for name, value in result.metrics.items():
-        if name != "ties":
-            assert f"{value:.2f}" in text
+def test_a_file_that_cannot_be_written_is_one_line(evaluated, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(types.UserError, match=r"cannot write .*result\.json"):
+        protocol.write(tmp_path / "file" / "result.json", evaluated[2])
 
 
-def test_weights_that_are_not_finite_are_a_named_error(model, params, pictures):
-    broken = {**params, "image": {**params["image"], "proj": params["image"]["proj"] * np.nan}}
-    with pytest.raises(types.UserError, match="7 of 7 image embeddings are not finite"):
-        _evaluator(model, pictures)(broken)
-
-
-def test_a_batch_that_devices_do_not_divide_is_an_error(model, pictures):
-    with pytest.raises(types.UserError, match="cannot be split evenly over 8 devices"):
-        _evaluator(model, pictures, devices=8, batch_size=12)
+def test_the_table_shows_both_directions():
+    result = protocol.Result(
+        {"t2i_r@1": 12.5, "t2i_r@10": 100.0, "i2t_r@1": 6.25, "i2t_r@10": 50.0, "ties": 3},
+        {"captions": 1200, "pictures": 400, "truncated_captions": 2, "duplicate_captions": 1},
+    )
+    assert protocol.table(result).splitlines() == [
+        "1,200 captions, 400 pictures",
+        "direction            R@1    R@10",
+        "text to image      12.50  100.00",
+        "image to text       6.25   50.00",
+        "ties 3, truncated captions 2, duplicate captions 1",
+    ]

@@ -1,0 +1,64 @@
+"""What the tests of commands share: a training whose arithmetic costs nothing."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hnclip_jax.evaluation import protocol
+from hnclip_jax.parallel import sharding
+from hnclip_jax.training import state, step
+
+
+class Quick:
+    """Stands in for the arithmetic of a run, and sees what it is given.
+
+    weight: what the steps count up.
+    rows: the rows of every batch, in the order of the steps.
+    before_step: called with the number of a step before it is done.
+    evaluations: errors that evaluations raise one after the other; None = none.
+    """
+
+    def __init__(self):
+        self.weight = jnp.zeros(3)
+        self.rows, self.evaluations = [], []
+        self.before_step = lambda number: None
+
+    def create(self, model, optimizer, mesh, **_):
+        start = state.TrainState(jnp.int32(0), {"weight": self.weight}, (), None)
+        return jax.device_put(start, sharding.replicated(mesh))
+
+    def build(self, recipe, mesh, mapper):
+        def run(now, batch):
+            self.before_step(int(now.step) + 1)
+            self.rows.append(np.asarray(batch["index"]).tolist())
+            params = jax.tree.map(lambda leaf: leaf + 1, now.params)
+            output = step.StepOutput({"loss": jnp.float32(1)}, jnp.float32(1), jnp.float32(1), None)
+            return dataclasses.replace(now, step=now.step + 1, params=params), output
+
+        return run
+
+    def build_measure(self, recipe):
+        return lambda output, number: {"train/loss": output.terms["loss"], "train/gamma": 0.0}
+
+    def evaluator(self, *_, **__):
+        def evaluate(params):
+            error = self.evaluations.pop(0) if self.evaluations else None
+            if error:
+                raise error
+            return protocol.Result({"t2i_r@1": float(params["weight"][0])}, {})
+
+        return evaluate
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Replaces state, step and evaluation by next to nothing; the rest of the command is real."""
+    stand_in = Quick()
+    monkeypatch.setattr(state, "create", stand_in.create)
+    monkeypatch.setattr(step, "build", stand_in.build)
+    monkeypatch.setattr(step, "build_measure", stand_in.build_measure)
+    monkeypatch.setattr(protocol, "Evaluator", stand_in.evaluator)
+    return stand_in

@@ -1,0 +1,335 @@
+"""Every mistake is exit code 2 and one line that says what to do, and costs nothing computed."""
+
+import errno
+import json
+import os
+import pathlib
+import re
+import resource
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from orbax.checkpoint import v1 as ocp
+
+from hnclip_jax import pretrained, types
+from hnclip_jax.models import dual_encoder
+
+STEPS = 6
+
+
+@pytest.fixture
+def own_set(drawn, tmp_path):
+    """A copy of the drawn set that a test may spoil: its training list."""
+    shutil.copytree(drawn[0].parent, tmp_path / "set")
+    return tmp_path / "set" / "train.json"
+
+
+@pytest.fixture
+def train(hnclip, write_config, own_set, tmp_path):
+    """Runs `hnclip train` on the own set: (words, workdir) -> Ran."""
+    path = write_config(
+        tmp_path / "run_config.py", {"data.train": str(own_set), "train.steps": STEPS}
+    )
+    return lambda *words, workdir="run": hnclip(
+        "train", f"--config={path}", f"--workdir={tmp_path / workdir}", *words
+    )
+
+
+def one_line(ran, command="train"):
+    """Returns the message of a command that failed as it should."""
+    *before, last = ran.err.splitlines()
+    assert ran.code == 2, ran.err
+    assert last.startswith(f"hnclip {command}: "), ran.err
+    assert not any(line.startswith(("hnclip ", "Traceback")) for line in before), ran.err
+    return last
+
+
+def change(path, index, **values):
+    """Changes a row of a list."""
+    rows = json.loads(path.read_text())
+    rows[index].update(values)
+    path.write_text(json.dumps(rows))
+
+
+def checkpoints(workdir):
+    """Returns the steps whose checkpoints are complete."""
+    return sorted(int(p.parent.name) for p in workdir.glob("checkpoints/*/commit_success.txt"))
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--config.data.train="], ["data.train is empty"]),
+        (["--config.train.global_batch_size=12"], ["8 devices", "nearest sizes: 8 or 16"]),
+        (["--config.train.global_batch_size=1"], ["at least 2"]),
+        (["--config.optim.learning_rat=1"], ["learning_rat"]),
+        (["--config.optim.lr=fast"], ["lr", "fast"]),
+        (["--config.model.preset=smal"], ["did you mean 'small'?"]),
+        (["--config.parallel.platform=tpu"], ["'tpu'", "'cpu'"]),
+        (["--config.optim.warmup_steps=6"], ["warmup_steps (6)", "6 steps of the run"]),
+        (["--config.train.steps=0"], ["train.steps or train.epochs"]),
+        (["--config.eval.data=gone.json"], ["cannot read list", "gone.json"]),
+        (["--config.data.vocabulary=gone.txt"], ["vocabulary", "gone.txt"]),
+        (["--config.model.init=gone"], ["no weights at gone"]),
+        (["--wrkdir=x"], ["wrkdir"]),
+        (["more"], ["does not understand 'more'"]),
+    ],
+    ids=lambda value: value[0] if value[0].startswith("--") else None,
+)
+def test_a_wrong_word(quick, train, words, parts):
+    message = one_line(train(*words))
+    assert all(part in message for part in parts), message
+    assert not quick.rows
+
+
+def test_a_best_metric_that_does_not_exist_is_found_before_the_run(train, drawn):
+    words = [f"--config.eval.data={drawn[1]}", "--config.train.best_metric=eval/t2i_r@2"]
+    message = one_line(train(*words))
+    assert "unknown train.best_metric 'eval/t2i_r@2'; did you mean 'eval/t2i_r@" in message
+
+
+def test_what_is_missing_on_the_command_line(hnclip, write_config, tmp_path):
+    path = write_config(tmp_path / "run_config.py", {})
+    assert "needs --config and --workdir" in one_line(hnclip("train", f"--config={path}"))
+    assert "needs --config and --workdir" in one_line(hnclip("train", f"--workdir={tmp_path}/x"))
+    gone = hnclip("train", f"--config={tmp_path}/gone.py", f"--workdir={tmp_path}/x")
+    assert one_line(gone) == f"hnclip train: there is no config file {tmp_path}/gone.py"
+    assert "did you mean 'train'?" in one_line(hnclip("trian"), "trian")
+    assert hnclip().code == 2
+
+
+def test_an_unknown_key_in_the_config_file_is_found(hnclip, write_config, tmp_path):
+    path = write_config(tmp_path / "run_config.py", {})
+    path.write_text(path.read_text().replace("    return c", "    c.optim.lrr = 1.0\n    return c"))
+    message = one_line(hnclip("train", f"--config={path}", f"--workdir={tmp_path}/run"))
+    assert "unknown config key in 'optim': 'lrr'; did you mean 'lr'?" in message
+
+
+def test_a_list_that_is_not_there(train, own_set):
+    message = one_line(train(f"--config.data.train={own_set.parent / 'trian.json'}"))
+    assert "did you mean 'train.json'?" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "part"), [("", "is empty"), ("[]", "holds no rows")], ids=["nothing", "no rows"]
+)
+def test_an_empty_list(train, own_set, content, part):
+    own_set.write_text(content)
+    message = one_line(train())
+    assert part in message
+    assert str(own_set) in message
+
+
+def test_a_missing_picture_is_named_with_every_place_that_was_tried(train, own_set):
+    change(own_set, 7, filename="train/gone.png")
+    message = one_line(train(f"--config.data.image_root={own_set.parent / 'test'}"))
+    assert "1 of 64 pictures are missing (row 7," in message
+    for folder in ("train", "../train", "test/train", "test"):
+        assert os.path.normpath(own_set.parent / folder / "gone.png") in message
+    assert "missing to 'skip'" in message
+
+
+def test_empty_captions_are_counted_and_skipped_on_demand(quick, train, own_set):
+    change(own_set, 3, caption=" ")
+    change(own_set, 9, caption=None)
+    message = one_line(train())
+    assert "2 of 64 rows have a caption that is blank" in message
+    assert "row 3, 9" in message
+    ran = train("--config.data.empty_caption=skip")
+    assert ran.code == 0, ran.err
+    assert "62 pairs of 62 pictures; left out 0 missing pictures, 2 empty captions" in ran.err
+    assert max(max(batch) for batch in quick.rows) < 62
+
+
+def test_a_context_longer_than_the_positions(hnclip, train, own_set, small_config, tmp_path):
+    model = dual_encoder.create(small_config)
+    params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), model.abstract_params())
+    file = pretrained.save(tmp_path / "weights", model, params)
+    message = one_line(train(f"--config.model.init={file}", "--config.model.context_length=78"))
+    assert "78 tokens" in message
+    assert "77 positions" in message
+    ran = hnclip("eval", f"--weights={file}", f"--data={own_set}", "--context_length=78")
+    assert "78 tokens" in one_line(ran, "eval")
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["--config.train.global_batch_size=128"], "fewer than the batch of 128"),
+        (["--config.data.vocabulary=gone.txt"], "cannot read vocabulary"),
+    ],
+    ids=["batch", "vocabulary"],
+)
+def test_the_corrected_command_may_use_the_folder_of_a_run_that_never_began(
+    quick, train, words, part
+):
+    assert part in one_line(train(*words))
+    ran = train()
+    assert ran.code == 0, ran.err
+    assert len(quick.rows) == STEPS
+
+
+def test_a_folder_with_another_configuration(quick, train):
+    assert train("--stop_after=2").code == 0
+    message = one_line(train("--config.optim.lr=0.1"))
+    assert "optim.lr was 0.001, is 0.1" in message
+    assert "--workdir" in message
+    assert train("--config.log.every_steps=2").code == 0
+    assert len(quick.rows) == STEPS
+
+
+def test_a_folder_that_is_no_run(train, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("precious")
+    assert "is no run of hnclip" in one_line(train())
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.tex"]
+    (tmp_path / "file").write_text("")
+    assert "is no run of hnclip" in one_line(train(workdir="file"))
+
+
+def test_a_damaged_config_in_the_folder(quick, train, tmp_path):
+    assert train("--stop_after=1").code == 0
+    (tmp_path / "run" / "config.json").write_text("{")
+    assert "cannot read" in one_line(train())
+
+
+def test_a_list_that_changed_under_the_run(quick, train, own_set):
+    assert train("--stop_after=2").code == 0
+    content = own_set.read_text()
+    change(own_set, 0, caption="Another caption.")
+    message = one_line(train())
+    assert "its content changed" in message
+    own_set.write_text(content)
+    assert train().code == 0
+    assert len(quick.rows) == STEPS
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_broken_picture_stops_the_run_where_it_is_met(quick, train, own_set, tmp_path, workers):
+    assert train(workdir="straight").code == 0
+    straight, quick.rows = quick.rows, []
+    picture = own_set.parent / f"train/{straight[3][5]:05d}.png"
+    whole = picture.read_bytes()
+    picture.write_bytes(whole[:100])
+    words = [f"--config.data.workers={workers}"]
+    message = one_line(train(*words))
+    assert re.search(rf"cannot decode picture {re.escape(str(picture))}: .*truncated", message)
+    assert checkpoints(tmp_path / "run") == [3]
+    picture.write_bytes(whole)
+    ran = train(*words)
+    assert ran.code == 0, ran.err
+    assert quick.rows == straight
+
+
+def test_a_broken_picture_in_an_evaluation_costs_neither_the_state_nor_the_result(
+    quick, train, drawn, tmp_path
+):
+    words = [f"--config.eval.data={drawn[1]}", "--config.train.best_metric=eval/t2i_r@1"]
+    quick.evaluations = [types.UserError("cannot decode picture x.png")]
+    assert one_line(train(*words)).endswith("cannot decode picture x.png")
+    assert checkpoints(tmp_path / "run") == [STEPS]
+    ran = train(*words)
+    assert ran.code == 0, ran.err
+    assert len(quick.rows) == STEPS
+    result = json.loads((tmp_path / "run" / "eval" / "step_00000006.json").read_text())
+    assert result["metrics"] == {"t2i_r@1": STEPS}
+    assert (tmp_path / "run" / "weights" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize("where", ["at once", "in the background"])
+def test_no_space_for_a_checkpoint(quick, train, tmp_path, monkeypatch, where):
+    assert train("--stop_after=2").code == 0
+
+    def fail(*_, **__):
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError as error:
+            raise ValueError("the save failed") from error
+
+    class Failing:
+        result = fail
+
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            ocp.training.Checkpointer,
+            "save_checkpointables_async",
+            fail if where == "at once" else lambda *_, **__: Failing(),
+        )
+        message = one_line(train())
+    assert "no space left" in message
+    assert "make room" in message
+    assert checkpoints(tmp_path / "run") == [2]
+    assert train().code == 0
+    assert checkpoints(tmp_path / "run") == [2, STEPS]
+
+
+def test_the_file_system_itself_refuses_a_checkpoint(quick, train, tmp_path, caplog):
+    # As much as a checkpoint needs and noise does not compress; all other files are smaller.
+    quick.weight = jax.random.normal(jax.random.key(0), 2**18)
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**18, unlimited[1]))
+    try:
+        message = one_line(train("--config.train.save_every_steps=3"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert "file too large" in message
+    assert not caplog.records  # Orbax would log a traceback from each of its threads.
+    assert checkpoints(tmp_path / "run") == []
+    assert train("--config.train.save_every_steps=3").code == 0
+    assert checkpoints(tmp_path / "run") == [3, STEPS]
+
+
+class _Full:
+    """A file on a full disk."""
+
+    def __init__(self, name):
+        self.name = str(name)
+
+    def write(self, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def close(self):
+        pass
+
+
+def test_no_space_for_the_metrics(quick, train, tmp_path, monkeypatch):
+    assert train("--stop_after=2").code == 0
+    real = pathlib.Path.open
+
+    def full(path, mode="r", **kwargs):
+        return _Full(path) if mode == "a" else real(path, mode, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pathlib.Path, "open", full)
+        message = one_line(train())
+    assert "metrics.jsonl: No space left on device" in message
+    assert train().code == 0
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == list(range(1, STEPS + 1))
+
+
+def test_no_space_for_the_settings(quick, train, tmp_path, monkeypatch):
+    assert train("--stop_after=2").code == 0
+    before = (tmp_path / "run" / "config.json").read_text()
+
+    def full(path, text):
+        path.open("w").close()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pathlib.Path, "write_text", full)
+        assert "No space left on device" in one_line(train())
+    assert (tmp_path / "run" / "config.json").read_text() == before
+    assert train().code == 0
+
+
+def test_the_second_ctrl_c_stops_at_once(quick, train, tmp_path):
+    def stop(number):
+        raise KeyboardInterrupt
+
+    quick.before_step = stop
+    assert one_line(train()) == (
+        "hnclip train: stopped at once; what was saved before is untouched"
+    )

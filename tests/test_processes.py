@@ -1,0 +1,113 @@
+"""Two real processes train as one process does; only the first of them speaks and writes."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from hnclip_jax.weights import files
+
+TOLERANCE = 1e-5  # float32 sums in another order, through two towers
+STEPS = 3
+TIMEOUT_S = 240
+
+
+@pytest.fixture(scope="module")
+def run_config(write_config, drawn, tmp_path_factory):
+    """A config file whose list has only eight captions, so that equal ones meet in every batch."""
+    folder = tmp_path_factory.mktemp("processes")
+    rows = json.loads(drawn[0].read_text())
+    for index, row in enumerate(rows):
+        row["filename"] = str(drawn[0].parent / row["filename"])
+        row["caption"] = rows[index % 8]["caption"]
+    (folder / "list.json").write_text(json.dumps(rows))
+    return write_config(
+        folder / "run_config.py",
+        {
+            "data.train": str(folder / "list.json"),
+            "eval.data": str(drawn[1]),
+            "eval.batch_size": 12,
+            "optim.eps": 1.0,  # Else Adam divides rounding by rounding.
+            "train.steps": STEPS,
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def together(run_config):
+    """The folder of a run by two processes of two devices each, and what they wrote."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    workdir = run_config.parent / "together"
+    command = [sys.executable, "-m", "hnclip_jax.cli", "train"]
+    command += [f"--config={run_config}", f"--workdir={workdir}"]
+    command += [f"--config.parallel.coordinator=127.0.0.1:{port}"]
+    command += ["--config.parallel.process_count=2", "--config.parallel.fsdp=4"]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2"}
+    processes = [
+        subprocess.Popen(
+            [*command, f"--config.parallel.process_index={index}"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in range(2)
+    ]
+    try:
+        written = [process.communicate(timeout=TIMEOUT_S) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], written
+    return workdir, written
+
+
+def _alone(hnclip, run_config, devices):
+    """The folder of the same run by this process, on so many devices."""
+    workdir = run_config.parent / f"alone_{devices}"
+    ran = hnclip("train", f"--config={run_config}", f"--workdir={workdir}", devices=devices)
+    assert ran.code == 0, ran.err
+    assert "56 captions occur more than once" in ran.err
+    return workdir
+
+
+def _lines(workdir):
+    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [4, 1])
+def test_two_processes_train_as_one(together, hnclip, run_config, devices):
+    workdir, _ = together
+    alone = _alone(hnclip, run_config, devices)
+    found, expected = _lines(workdir), _lines(alone)
+    assert [line["step"] for line in found] == [1, 2, 3, 3]
+    for one, other in zip(found[:STEPS], expected[:STEPS], strict=True):
+        for name in ("train/loss", "train/grad_norm", "train/info_nce", "train/g_hardest"):
+            np.testing.assert_allclose(one[name], other[name], rtol=TOLERANCE, err_msg=name)
+    assert found[STEPS] == expected[STEPS]
+    arrays, _ = files.read(workdir / "weights" / "model.safetensors")
+    others, _ = files.read(alone / "weights" / "model.safetensors")
+    for name, array in others.items():
+        np.testing.assert_allclose(arrays[name], array, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+@pytest.mark.slow
+def test_only_the_first_process_speaks(together):
+    _, written = together
+    assert "complete: 3 steps" in written[0][1]
+    assert written[1][1] == ""
+
+
+@pytest.mark.slow
+def test_one_process_goes_on_from_the_checkpoint_of_two(together, hnclip, run_config):
+    workdir, _ = together
+    ran = hnclip("train", f"--config={run_config}", f"--workdir={workdir}")
+    assert ran.code == 0, ran.err
+    assert "goes on after step 3 of 3" in ran.err

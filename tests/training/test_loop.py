@@ -1,0 +1,265 @@
+"""THE loop: the order of things, what stops it, and what is saved when it stops."""
+
+import json
+import math
+import os
+import signal
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hnclip_jax import types
+from hnclip_jax.parallel import mesh as mesh_lib
+from hnclip_jax.training import loop, state, step
+
+
+class House:
+    """Rooms that write down, in order, how they are called.
+
+    losses, norms: of the steps; scores: of the evaluations; mistakes: {event: error to raise}.
+    """
+
+    def __init__(self, **plan):
+        self.events, self.saved, self.lines, self.weights = [], [], [], []
+        self.losses, self.norms, self.scores, self.mistakes = {}, {}, {}, {}
+        self.latest_step, self.closed = None, False
+        self.before_step = lambda number: None
+        plan = {"log_every": 1, "eval_every": 0, "save_every": 0, **plan}
+        self.plan = loop.Plan(total_steps=plan.pop("total", 4), pairs_per_step=2, **plan)
+
+    def run(self, begun=0, **options):
+        rooms = loop.Rooms(
+            step=self.step,
+            batches=self.batches,
+            measure=self.measure,
+            evaluate=self.evaluate,
+            save_weights=self.save_weights,
+            checkpoints=self,
+            log=self,
+            meta={"list_sha256": "ab"},
+        )
+        start = state.TrainState(np.int32(begun), {}, (), None)
+        return loop.train(rooms, self.plan, start, **options)
+
+    def _note(self, event):
+        self.events.append(event)
+        if event in self.mistakes:
+            raise self.mistakes.pop(event)
+
+    def batches(self, start):
+        try:
+            for number in range(start, 99):
+                self._note(f"batch {number + 1}")
+                yield {"truncated": np.array([True, False]), "number": number}
+        finally:
+            self.closed = True
+
+    def step(self, now, batch):
+        assert batch["number"] == int(now.step)
+        number = int(now.step) + 1
+        self.before_step(number)
+        self._note(f"step {number}")
+        loss, norm = self.losses.get(number, 1.0), self.norms.get(number, 1.0)
+        output = step.StepOutput(
+            {"loss": jnp.float32(loss)}, jnp.float32(norm), jnp.float32(1), None
+        )
+        return state.TrainState(np.int32(number), {}, (), None), output
+
+    def measure(self, output, number):
+        return {"train/loss": output.terms["loss"], "train/number": number}
+
+    def evaluate(self, now):
+        number = int(now.step)
+        self._note(f"evaluate {number}")
+        return {"eval/t2i_r@1": self.scores.get(number, 0.0)}
+
+    def save_weights(self, now, note):
+        self._note(f"weights {int(now.step)}")
+        self.weights.append(note)
+
+    def save(self, now, meta):
+        self._note(f"save {int(now.step)}")
+        self.saved.append((int(now.step), meta))
+        self.latest_step = int(now.step)
+
+    def wait(self):
+        pass
+
+    def advance(self, number):
+        pass
+
+    def scalars(self, number, values):
+        self._note(f"{'log' if 'train/loss' in values else 'recall'} {number}")
+        self.lines.append((number, values))
+
+
+def test_the_order_of_things():
+    house = House(total=4, log_every=2, eval_every=2, save_every=2)
+    end = house.run()
+    assert int(end.step) == 4
+    assert house.events == [
+        *("batch 1", "step 1"),
+        *("batch 2", "step 2", "log 2", "evaluate 2", "recall 2", "save 2"),
+        *("batch 3", "step 3"),
+        *("batch 4", "step 4", "log 4", "evaluate 4", "recall 4", "save 4", "weights 4"),
+    ]
+    assert house.saved[0] == (2, {"list_sha256": "ab", "best": None})
+    assert house.weights == [{"step": 4}]
+    assert house.closed
+
+
+def test_what_is_due_only_at_the_end():
+    house = House(total=3, log_every=50)
+    house.run()
+    assert house.events[-5:] == ["log 3", "evaluate 3", "recall 3", "save 3", "weights 3"]
+    assert sum(event.startswith(("log", "evaluate", "save")) for event in house.events) == 3
+
+
+def test_a_run_goes_on_behind_the_step_it_is_given():
+    house = House(total=4)
+    house.run(begun=2)
+    assert house.events[0] == "batch 3"
+    assert [number for number, _ in house.lines] == [3, 4, 4]
+
+
+def test_a_logged_line_holds_the_step_and_the_share_of_cut_captions():
+    house = House(total=2)
+    house.run()
+    number, values = house.lines[1]
+    assert (number, values["train/number"], values["data/truncated_share"]) == (2, 1, 0.5)
+    assert values["time/pairs_per_s"] == pytest.approx(2 / values["time/step_s"])
+    assert 0 <= values["data/wait_s"] < 1
+    json.dumps(values)
+
+
+def test_the_best_weights_are_kept():
+    house = House(total=4, eval_every=1, save_every=1, best_metric="eval/t2i_r@1")
+    house.scores = {1: 10.0, 2: 30.0, 3: 20.0, 4: 30.0}
+    house.run()
+    assert [note["step"] for note in house.weights] == [1, 2]
+    assert house.weights[-1]["eval/t2i_r@1"] == 30.0
+    assert [meta["best"] for _, meta in house.saved] == [10.0, 30.0, 30.0, 30.0]
+    again = House(total=5, eval_every=1, best_metric="eval/t2i_r@1")
+    again.scores = {5: 25.0}
+    again.run(begun=4, best=30.0)
+    assert again.weights == []
+
+
+@pytest.mark.parametrize("which", ["losses", "norms"])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("due", ["log", "save", "eval"])
+def test_a_loss_that_is_not_finite_is_never_saved(which, value, due):
+    every = {"log_every": 50, "save_every": 2, "eval_every": 50} | {f"{due}_every": 1}
+    house = House(total=4, **every)
+    setattr(house, which, {3: value})
+    name = {"losses": "loss", "norms": "gradient norm"}[which]
+    with pytest.raises(types.UserError) as caught:
+        house.run()
+    assert f"the {name} of step 3 is {value}; saved is the state of step 2" in str(caught.value)
+    assert "optim.lr" in str(caught.value)
+    assert house.saved[-1][0] == 2
+    assert ("log 3" in house.events) == (due == "log")
+    assert "evaluate 3" not in house.events
+
+
+def test_a_first_loss_that_is_not_finite():
+    house = House()
+    house.losses = {1: math.nan}
+    with pytest.raises(types.UserError, match="nothing was saved yet"):
+        house.run()
+    assert not house.saved
+
+
+@pytest.mark.parametrize(
+    ("event", "step", "steps_done"),
+    [("batch 3", 2, 2), ("evaluate 2", 2, 2), ("batch 1", 0, 0)],
+)
+def test_a_mistake_saves_the_state_before_it(event, step, steps_done):
+    house = House(total=4, eval_every=2)
+    house.mistakes = {event: types.UserError("cannot decode picture x.png")}
+    with pytest.raises(types.UserError, match="cannot decode picture"):
+        house.run()
+    assert [number for number, _ in house.saved] == [step]
+    assert sum(event.startswith("step") for event in house.events) == steps_done
+    assert house.closed
+
+
+def test_an_evaluation_that_is_owed_comes_first():
+    house = House(total=4, eval_every=2, best_metric="eval/t2i_r@1")
+    house.scores = {2: 10.0}
+    house.run(begun=2, owed=True)
+    assert house.events[:4] == ["evaluate 2", "recall 2", "weights 2", "batch 3"]
+    assert house.saved[-1][1]["best"] == 10.0
+    house = House(total=4, best_metric="eval/t2i_r@1")
+    house.run(begun=4, owed=True)
+    assert house.events == ["evaluate 4", "recall 4", "weights 4"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_after_the_step_with_all_saved(number):
+    before = signal.getsignal(number)
+    house = House(total=4, eval_every=2)
+    house.before_step = lambda at: at == 2 and os.kill(os.getpid(), number)
+    with pytest.raises(loop.Interrupted, match="stopped after step 2 of 4, which is saved"):
+        house.run()
+    assert house.events[-4:] == ["log 2", "evaluate 2", "recall 2", "save 2"]
+    assert signal.getsignal(number) is before
+    assert house.closed
+
+
+def test_a_signal_in_the_last_step_changes_nothing():
+    house = House(total=4)
+    house.before_step = lambda at: at == 4 and signal.raise_signal(signal.SIGINT)
+    assert int(house.run().step) == 4
+    assert house.events[-1] == "weights 4"
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_step():
+    house = House()
+
+    def twice(at):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    house.before_step = twice
+    with pytest.raises(KeyboardInterrupt):
+        house.run()
+    assert not house.saved
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_outside_the_main_thread_signals_are_left_alone():
+    house, ends = House(), []
+    thread = threading.Thread(target=lambda: ends.append(house.run()))
+    thread.start()
+    thread.join()
+    assert int(ends[0].step) == 4
+
+
+@pytest.fixture
+def among_two(monkeypatch):
+    """This process is one of two; the other has nothing to say. The flags that were shown it."""
+    flags = []
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(mesh_lib, "any_process", lambda flag: flags.append(flag) or flag)
+    return flags
+
+
+def test_several_processes_stop_where_they_log(among_two):
+    house = House(total=6, log_every=2)
+    house.before_step = lambda at: at == 3 and signal.raise_signal(signal.SIGINT)
+    with pytest.raises(loop.Interrupted, match="stopped after step 4 of 6"):
+        house.run()
+    assert among_two == [False, True]  # After the steps 2 and 4, and never in between.
+    assert [number for number, _ in house.saved] == [4]
+
+
+def test_one_of_several_processes_does_not_save_alone(among_two):
+    house = House(total=6)
+    house.mistakes = {"batch 3": types.UserError("cannot decode picture x.png")}
+    with pytest.raises(types.UserError, match="cannot decode picture"):
+        house.run()
+    assert not house.saved
