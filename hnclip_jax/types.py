@@ -33,7 +33,7 @@ Batch: TypeAlias = dict[str, Array]
     image    [B, height, width, 3] uint8, RGB
     tokens   [B, S] int32, zero-padded after the end token
     pair_id  [B] int32; equal ids: no negatives of each other (the same picture, for instance)
-    index    [B] int32, row of the list that the example came from
+    index    [B] int32, number of the pair in the list, from 0
 """
 
 

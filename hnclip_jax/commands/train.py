@@ -83,13 +83,14 @@ def train(settings: config.Config, workdir: str, *, stop_after: int = 0) -> None
         checkpoint.Checkpoints(run_folder.checkpoints, settings.train.keep_checkpoints)
     ) as checkpoints:
         began, best = _restored(job, checkpoints, began, plan)
-        owed = _owes_evaluation(job, plan, int(began.step))
-        if int(began.step) < plan.last_step or owed or not _finished(run_folder, plan):
+        first = int(began.step)
+        owed = _owes_evaluation(job, plan, first)
+        if first < plan.last_step or owed or not _finished(run_folder, plan):
             _loop(job, checkpoints, plan, began, best, owed)
     if jax.process_index() == 0:
         logging.say(summary.table(summary.read(run_folder.metrics)))
-    if plan.last_step < plan.total_steps:
-        logging.say(f"stopped after step {plan.last_step} of {plan.total_steps}, as asked")
+    if (reached := max(first, plan.last_step)) < plan.total_steps:
+        logging.say(f"stopped after step {reached} of {plan.total_steps}, as asked")
     else:
         logging.say(f"complete: {plan.total_steps} steps, weights in {run_folder.weights}")
 

@@ -17,7 +17,7 @@ from hnclip_jax.training import folder
 _SHOWN = (
     ("train/loss", "loss {:.4f}"),
     ("train/info_nce", "infonce {:.4f}"),
-    ("train/boost_share", "boost {:.0%}"),
+    ("train/boost_share", "boost {:z.0%}"),
     ("train/solved_plain", "solved {:.0%}"),
     ("train/scale", "s {:.1f}"),
     ("time/pairs_per_s", "{:.0f} pairs/s"),
@@ -26,6 +26,9 @@ _SHOWN = (
     ("eval/ties", "ties {:.0f}"),
 )
 """What the console shows of a line of metrics.jsonl; the rest is for the file."""
+
+_ON_BAR = ("train/loss", "train/boost_share", "eval/i2t_r@1", "eval/t2i_r@1")
+"""What stands behind the progress bar, the latest of each."""
 
 
 def say(text: str) -> None:
@@ -72,8 +75,8 @@ def _step(line: str) -> float:
 class TensorBoard:
     """TensorBoard event files."""
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        """Opens an event file in `folder`.
+    def __init__(self, folder: pathlib.Path, start_step: int) -> None:
+        """Opens an event file in `folder`; points behind `start_step` of earlier files are hidden.
 
         Raises:
           types.UserError: if tensorboardX is not installed.
@@ -84,7 +87,7 @@ class TensorBoard:
             raise types.UserError(
                 "log.tensorboard needs tensorboardX: pip install 'hnclip_jax[tensorboard]'"
             ) from error
-        self._writer = tensorboardX.SummaryWriter(str(folder))
+        self._writer = tensorboardX.SummaryWriter(str(folder), purge_step=start_step + 1)
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
         """Adds one point to each curve."""
@@ -137,12 +140,13 @@ class Run:
     ) -> None:
         """Opens the files of the run folder, to go on after `start_step` of `total_steps`."""
         self._total = total_steps
+        self._latest: dict[str, float] = {}
         self._bar = _bar("train", "step", total_steps, start_step)
         self._writers: list[JsonLines | TensorBoard] = []
         if jax.process_index() == 0:
             self._writers.append(JsonLines(run_folder.metrics, start_step))
             if tensorboard:
-                self._writers.append(TensorBoard(run_folder.path))
+                self._writers.append(TensorBoard(run_folder.path, start_step))
 
     def close(self) -> None:
         """Closes the files and leaves the bar where it is."""
@@ -158,9 +162,14 @@ class Run:
         """Writes `values`, named ``group/name``, and shows those that matter while one watches."""
         for writer in self._writers:
             writer.scalars(step, values)
-        shown = [form.format(values[name]) for name, form in _SHOWN if name in values]
-        line = f"step {step}/{self._total}  {'  '.join(shown)}"
+        line = f"step {step}/{self._total}  {_shown(values)}"
         if self._bar.disable:
             say(line)
-        else:
-            self._bar.write(line, file=sys.stderr)
+            return
+        self._latest |= {name: values[name] for name in _ON_BAR if name in values}
+        self._bar.set_postfix_str(_shown(self._latest))
+        self._bar.write(line, file=sys.stderr)
+
+
+def _shown(values: Mapping[str, float]) -> str:
+    return "  ".join(form.format(values[name]) for name, form in _SHOWN if name in values)

@@ -46,7 +46,7 @@ class Plan:
 
     def logs(self, step: int) -> bool:
         """Returns whether numbers are written after `step` steps."""
-        return step % self.log_every == 0 or step == self.last_step
+        return step % self.log_every == 0 or step == self.total_steps
 
     def evaluates(self, step: int) -> bool:
         """Returns whether recall is measured after `step` steps."""

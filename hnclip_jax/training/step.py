@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh
+from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
 from hnclip_jax import types
@@ -186,8 +186,13 @@ def _map_by_pmap(recipe: Recipe, mesh: Mesh) -> Step:
         lambda seen: jax.tree.map(lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]), seen)
     )
 
+    # What pmap returns lies on a mesh of its own. Given a state that lies there from the start, it
+    # is compiled once.
+    own_mesh = Mesh(mesh.devices.reshape(-1), (_PMAP_AXIS,), axis_types=(AxisType.Auto,))
+    copies = jax.sharding.NamedSharding(own_mesh, P())
+
     def run(state, batch):
-        state, output = mapped(state, per_device(batch))
+        state, output = mapped(jax.device_put(state, copies), per_device(batch))
         return state, output._replace(seen=join(output.seen))
 
     return run

@@ -1,7 +1,9 @@
 """What a run writes down: JSON lines that survive a kill, TensorBoard, lines for people."""
 
+import io
 import json
 import math
+import re
 import struct
 import sys
 
@@ -95,7 +97,7 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
 def test_tensorboard_that_is_not_installed_says_how(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(types.UserError, match=r"pip install 'hnclip_jax\[tensorboard\]'"):
-        logging.TensorBoard(tmp_path)
+        logging.TensorBoard(tmp_path, 0)
 
 
 def test_people_see_the_numbers_that_matter(tmp_path, capsys):
@@ -106,6 +108,26 @@ def test_people_see_the_numbers_that_matter(tmp_path, capsys):
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err == "step 3/10  loss 1.2500  boost 50%\n"
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_on_a_terminal_the_bar_keeps_the_latest_loss_and_recall(tmp_path, monkeypatch):
+    screen = _Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    run = logging.Run(folder.RunFolder(tmp_path), 0, 10, tensorboard=False)
+    run.scalars(4, {"eval/t2i_r@1": 40.0})
+    run.advance(5)
+    run.scalars(5, {"train/loss": 1.25, "train/boost_share": -1e-9})
+    run.close()
+    lines = re.split("[\r\n]", screen.getvalue())
+    assert "step 5/10  loss 1.2500  boost 0%" in lines
+    bar = [line for line in lines if "5/10 [" in line][-1]
+    assert "50%" in bar
+    assert "loss 1.2500  boost 0%  T2I R@1 40.0" in bar
 
 
 def test_other_processes_than_the_first_swallow_everything(tmp_path, monkeypatch, capsys):
