@@ -1,7 +1,9 @@
 """`hnclip <command>`: finds the command, parses its flags, turns user mistakes into one line."""
 
 import importlib
+import re
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -69,11 +71,35 @@ def _parse(values: flags.FlagValues, argv: list[str]) -> list[str]:
         if not flags.FLAGS.is_parsed():
             flags.FLAGS(argv[:1])
         return values(argv)[1:]
-    except (flags.Error, AttributeError, KeyError, OSError) as error:
-        # ml_collections raises the first for a bad value, the next two for an unknown key, and the
-        # last for a config file that is not there.
-        text = error.args[0] if error.args else error
-        raise types.UserError(" ".join(str(text).split())) from error
+    except (flags.Error, OSError) as error:
+        # A ValueError inside a config file comes with its whole traceback as text.
+        lines = str(error).strip().splitlines()
+        plain = lines[-1] if "Traceback" in str(error) else " ".join(" ".join(lines).split())
+        raise types.UserError(plain.removeprefix("hnclip_jax.types.UserError: ")) from error
+    except Exception as error:
+        raise types.UserError(_mistake_in_config(error, argv)) from error
+
+
+def _mistake_in_config(error: Exception, argv: list[str]) -> str:
+    """Returns one line for an error that came up as a config was loaded and its values set."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    name = type(error).__name__
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno}: {name}: {error.msg}"
+    if isinstance(error, AttributeError | KeyError) and "ml_collections" in last.filename:
+        return _unknown_setting(str(error.args[0]), argv)
+    return f"{last.filename}, line {last.lineno}: {name}: {error}"
+
+
+def _unknown_setting(complaint: str, argv: list[str]) -> str:
+    """Returns one line for what ml_collections says of a key that the config does not have."""
+    names = re.findall(r"['\"](\w+)['\"]", complaint)
+    typed = (word.split("=")[0] for word in argv if names and f".{names[0]}" in word)
+    nearest = re.search(r'Did you mean "(\w+)"', complaint)
+    hint = (
+        f"did you mean {nearest[1]!r}?" if nearest else "see hnclip_jax/config.py for all of them"
+    )
+    return f"unknown setting {next(typed, complaint)}; {hint}"
 
 
 def _flags_help(values: flags.FlagValues) -> str:

@@ -1,6 +1,7 @@
 """What the tests of commands share: a training whose arithmetic costs nothing."""
 
 import dataclasses
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -62,3 +63,25 @@ def quick(monkeypatch):
     monkeypatch.setattr(step, "build_measure", stand_in.build_measure)
     monkeypatch.setattr(protocol, "Evaluator", stand_in.evaluator)
     return stand_in
+
+
+STEPS = 6
+"""Length of the runs of the `train` fixture."""
+
+
+@pytest.fixture
+def own_set(drawn, tmp_path):
+    """A copy of the drawn set that a test may spoil: its training list."""
+    shutil.copytree(drawn[0].parent, tmp_path / "set")
+    return tmp_path / "set" / "train.json"
+
+
+@pytest.fixture
+def train(hnclip, write_config, own_set, tmp_path):
+    """Runs `hnclip train` on the own set: (words, workdir) -> Ran."""
+    path = write_config(
+        tmp_path / "run_config.py", {"data.train": str(own_set), "train.steps": STEPS}
+    )
+    return lambda *words, workdir="run": hnclip(
+        "train", f"--config={path}", f"--workdir={tmp_path / workdir}", *words
+    )

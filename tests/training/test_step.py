@@ -16,6 +16,8 @@ from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.parallel import sharding
 from hnclip_jax.training import optimizer, state, step
 
+pytestmark = pytest.mark.slow  # Every case compiles two towers with their gradients.
+
 TOLERANCE = 1e-5  # float32 sums in another order, through two towers
 LAYOUTS = {
     "mesh 8x1": (8, 1, "mesh"),
