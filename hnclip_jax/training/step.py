@@ -114,19 +114,8 @@ def build_measure(recipe: Recipe) -> Callable[[StepOutput, int], dict[str, types
 def _map_over_mesh(recipe: Recipe, mesh: Mesh) -> Step:
     rows, everywhere = P(mesh_lib.AXES), P()
 
-    def contrast(embeddings, scale, step, key, same_pair, geometry):
-        return recipe.objective(
-            embeddings,
-            scale,
-            step=step,
-            key=key,
-            same_pair=same_pair,
-            geometry=geometry,
-            axis_name=mesh_lib.AXES,
-        )
-
     contrast = jax.shard_map(
-        contrast,
+        _contrast(recipe, mesh_lib.AXES),
         mesh=mesh,
         in_specs=(rows, everywhere, everywhere, everywhere, rows, rows),
         out_specs=everywhere,
@@ -143,6 +132,23 @@ def _map_over_mesh(recipe: Recipe, mesh: Mesh) -> Step:
     return jax.jit(step, donate_argnums=0)
 
 
+def _contrast(recipe: Recipe, axis_name: str | tuple[str, ...]) -> Callable:
+    """Returns the objective of one device's rows, with positional arguments as shard_map needs."""
+
+    def contrast(embeddings, scale, step, key, same_pair, geometry):
+        return recipe.objective(
+            embeddings,
+            scale,
+            step=step,
+            key=key,
+            same_pair=same_pair,
+            geometry=geometry,
+            axis_name=axis_name,
+        )
+
+    return contrast
+
+
 def _deal(rows: types.Array, devices: int, micro_batches: int, mesh: Mesh) -> types.Array:
     if micro_batches == 1:
         return rows[None]
@@ -153,16 +159,7 @@ def _deal(rows: types.Array, devices: int, micro_batches: int, mesh: Mesh) -> ty
 
 
 def _map_by_pmap(recipe: Recipe, mesh: Mesh) -> Step:
-    def contrast(embeddings, scale, step, key, same_pair, geometry):
-        return recipe.objective(
-            embeddings,
-            scale,
-            step=step,
-            key=key,
-            same_pair=same_pair,
-            geometry=geometry,
-            axis_name=_PMAP_AXIS,
-        )
+    contrast = _contrast(recipe, _PMAP_AXIS)
 
     def step(state, batch):
         micro = jax.tree.map(lambda x: x.reshape(recipe.micro_batches, -1, *x.shape[1:]), batch)
