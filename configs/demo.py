@@ -2,7 +2,9 @@
 
     hnclip train --config=configs/demo.py --workdir=runs/demo
 
-Hardware: two CPU cores. Time and expected recall: see the README, "What was measured".
+Hardware: two CPU cores; 5 minutes 40 seconds, drawing included. Seen with seed 42: R@1, image to
+text and text to image, of 44.8 and 44.5 after step 800, and 61.5 and 57.4 after step 1200. Other
+seeds differ by up to ten points; the README compares losses within a seed.
 """
 
 import ml_collections
