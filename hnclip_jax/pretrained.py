@@ -153,7 +153,6 @@ def _check(params: types.Params, wanted: Any, file: pathlib.Path) -> None:
         path for path in found.keys() | needed.keys() if found.get(path) != needed.get(path)
     )
     if wrong:
-        more = f" and {len(wrong) - 10} more" if len(wrong) > 10 else ""
         raise types.UserError(
-            f"{file} does not fit its own description at {', '.join(wrong[:10])}{more}"
+            f"{file} does not fit its own description at {types.at_most_ten(wrong)}"
         )

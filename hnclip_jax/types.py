@@ -62,6 +62,13 @@ class UserError(ValueError):
     """
 
 
+def at_most_ten(items: Iterable[str], separator: str = ", ") -> str:
+    """Returns the first ten items as text, and how many more there are."""
+    items = list(items)
+    more = f" and {len(items) - 10} more" if len(items) > 10 else ""
+    return separator.join(items[:10]) + more
+
+
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     """Returns the error for a name that is not in `valid`; it names the nearest valid one."""
     valid = sorted(valid)

@@ -63,3 +63,8 @@ def test_differences_names_the_fields():
         "optim.lr": (1e-3, 2e-6),
         "log.every_steps": (50, 7),
     }
+
+
+def test_a_long_list_of_names_is_cut_and_counted():
+    assert types.at_most_ten(["a", "b"], "; ") == "a; b"
+    assert types.at_most_ten(map(str, range(12))) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more"

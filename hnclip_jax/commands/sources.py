@@ -5,7 +5,7 @@ import os
 
 import jax
 
-from hnclip_jax import config, types
+from hnclip_jax import config
 from hnclip_jax.data import lists, scenes
 from hnclip_jax.training import logging
 
@@ -43,10 +43,6 @@ def read_list(
 
 def draw_scenes(group: config.DataGroup, image_size: int) -> tuple[os.PathLike, os.PathLike]:
     """Returns the training and the test list of the built-in set, which is drawn if need be."""
-    if not 0 <= group.scenes_family_share <= 1:
-        raise types.UserError(
-            f"data.scenes_family_share is {group.scenes_family_share}, but is a share from 0 to 1"
-        )
     with contextlib.closing(logging.Progress("drawing scenes", "picture")) as progress:
         return scenes.write(
             os.path.expanduser(group.scenes_dir),

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 from collections.abc import Callable, Iterator
 
 import jax
@@ -193,7 +194,10 @@ def _loop(
             save_weights=_save_weights(job),
             checkpoints=checkpoints,
             log=log,
-            meta={"list_sha256": job.pictures.sha256, "total_steps": plan.total_steps},
+            meta={
+                "list_sha256": job.pictures.sha256,
+                "config": json.loads(config.to_json(job.settings)),
+            },
         )
         loop.train(rooms, plan, began, best, owed)
 

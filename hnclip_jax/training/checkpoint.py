@@ -131,9 +131,8 @@ def _compare(saved: dict[str, tuple], wanted: dict[str, tuple]) -> None:
         if path in saved and saved[path] != wanted[path]
     ]
     if wrong:
-        more = f" and {len(wrong) - 10} more" if len(wrong) > 10 else ""
         raise types.UserError(
-            f"the checkpoint does not fit this configuration: {'; '.join(wrong[:10])}{more}"
+            f"the checkpoint does not fit this configuration: {types.at_most_ten(wrong, '; ')}"
         )
 
 

@@ -12,15 +12,6 @@ from orbax.checkpoint import v1 as ocp
 STEPS = 6
 
 
-def one_line(ran, command="train"):
-    """Returns the message of a command that failed as it should."""
-    *before, last = ran.err.splitlines()
-    assert ran.code == 2, ran.err
-    assert last.startswith(f"hnclip {command}: "), ran.err
-    assert not any(line.startswith(("hnclip ", "Traceback")) for line in before), ran.err
-    return last
-
-
 def checkpoints(workdir):
     """Returns the steps whose checkpoints are complete."""
     return sorted(int(p.parent.name) for p in workdir.glob("checkpoints/*/commit_success.txt"))
@@ -45,7 +36,7 @@ def test_no_space_for_a_checkpoint(quick, train, tmp_path, monkeypatch, where):
             "save_checkpointables_async",
             fail if where == "at once" else lambda *_, **__: Failing(),
         )
-        message = one_line(train())
+        message = train().one_line()
     assert "no space left" in message
     assert "make room" in message
     assert checkpoints(tmp_path / "run") == [2]
@@ -59,7 +50,7 @@ def test_the_file_system_itself_refuses_a_checkpoint(quick, train, tmp_path, cap
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**18, unlimited[1]))
     try:
-        message = one_line(train("--config.train.save_every_steps=3"))
+        message = train("--config.train.save_every_steps=3").one_line()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
     assert "file too large" in message
@@ -91,7 +82,7 @@ def test_no_space_for_the_metrics(quick, train, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(pathlib.Path, "open", full)
-        message = one_line(train())
+        message = train().one_line()
     assert "metrics.jsonl: No space left on device" in message
     assert train().code == 0
     lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
@@ -108,7 +99,7 @@ def test_no_space_for_the_settings(quick, train, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(pathlib.Path, "write_text", full)
-        assert "No space left on device" in one_line(train())
+        assert "No space left on device" in train().one_line()
     assert (tmp_path / "run" / "config.json").read_text() == before
     assert train().code == 0
 
@@ -118,6 +109,6 @@ def test_the_second_ctrl_c_stops_at_once(quick, train, tmp_path):
         raise KeyboardInterrupt
 
     quick.before_step = stop
-    assert one_line(train()) == (
+    assert train().one_line() == (
         "hnclip train: stopped at once; what was saved before is untouched"
     )

@@ -14,15 +14,6 @@ from hnclip_jax.models import dual_encoder
 STEPS = 6
 
 
-def one_line(ran, command="train"):
-    """Returns the message of a command that failed as it should."""
-    *before, last = ran.err.splitlines()
-    assert ran.code == 2, ran.err
-    assert last.startswith(f"hnclip {command}: "), ran.err
-    assert not any(line.startswith(("hnclip ", "Traceback")) for line in before), ran.err
-    return last
-
-
 def change(path, index, **values):
     """Changes a row of a list."""
     rows = json.loads(path.read_text())
@@ -56,24 +47,24 @@ def checkpoints(workdir):
     ids=lambda value: value[0] if value[0].startswith("--") else None,
 )
 def test_a_wrong_word(quick, train, words, parts):
-    message = one_line(train(*words))
+    message = train(*words).one_line()
     assert all(part in message for part in parts), message
     assert not quick.rows
 
 
 def test_a_best_metric_that_does_not_exist_is_found_before_the_run(train, drawn):
     words = [f"--config.eval.data={drawn[1]}", "--config.train.best_metric=eval/t2i_r@2"]
-    message = one_line(train(*words))
+    message = train(*words).one_line()
     assert "unknown train.best_metric 'eval/t2i_r@2'; did you mean 'eval/t2i_r@" in message
 
 
 def test_what_is_missing_on_the_command_line(hnclip, write_config, tmp_path):
     path = write_config(tmp_path / "run_config.py", {})
-    assert "needs --config and --workdir" in one_line(hnclip("train", f"--config={path}"))
-    assert "needs --config and --workdir" in one_line(hnclip("train", f"--workdir={tmp_path}/x"))
+    assert "needs --config and --workdir" in hnclip("train", f"--config={path}").one_line()
+    assert "needs --config and --workdir" in hnclip("train", f"--workdir={tmp_path}/x").one_line()
     gone = hnclip("train", f"--config={tmp_path}/gone.py", f"--workdir={tmp_path}/x")
-    assert one_line(gone) == f"hnclip train: there is no config file {tmp_path}/gone.py"
-    assert "did you mean 'train'?" in one_line(hnclip("trian"), "trian")
+    assert gone.one_line() == f"hnclip train: there is no config file {tmp_path}/gone.py"
+    assert "did you mean 'train'?" in hnclip("trian").one_line("trian")
     assert hnclip().code == 2
 
 
@@ -87,7 +78,7 @@ def test_what_is_missing_on_the_command_line(hnclip, write_config, tmp_path):
     ],
 )
 def test_a_setting_that_does_not_exist_or_does_not_fit(train, words, message):
-    assert message in one_line(train(*words))
+    assert message in train(*words).one_line()
 
 
 @pytest.mark.parametrize(
@@ -102,18 +93,20 @@ def test_a_setting_that_does_not_exist_or_does_not_fit(train, words, message):
 def test_a_config_file_with_a_mistake_names_the_line(hnclip, tmp_path, program, message):
     path = tmp_path / "broken_config.py"
     path.write_text(program)
-    assert message in one_line(hnclip("train", f"--config={path}", f"--workdir={tmp_path / 'run'}"))
+    assert (
+        message in hnclip("train", f"--config={path}", f"--workdir={tmp_path / 'run'}").one_line()
+    )
 
 
 def test_an_unknown_key_in_the_config_file_is_found(hnclip, write_config, tmp_path):
     path = write_config(tmp_path / "run_config.py", {})
     path.write_text(path.read_text().replace("    return c", "    c.optim.lrr = 1.0\n    return c"))
-    message = one_line(hnclip("train", f"--config={path}", f"--workdir={tmp_path}/run"))
+    message = hnclip("train", f"--config={path}", f"--workdir={tmp_path}/run").one_line()
     assert "unknown config key in 'optim': 'lrr'; did you mean 'lr'?" in message
 
 
 def test_a_list_that_is_not_there(train, own_set):
-    message = one_line(train(f"--config.data.train={own_set.parent / 'trian.json'}"))
+    message = train(f"--config.data.train={own_set.parent / 'trian.json'}").one_line()
     assert "did you mean 'train.json'?" in message
 
 
@@ -122,14 +115,14 @@ def test_a_list_that_is_not_there(train, own_set):
 )
 def test_an_empty_list(train, own_set, content, part):
     own_set.write_text(content)
-    message = one_line(train())
+    message = train().one_line()
     assert part in message
     assert str(own_set) in message
 
 
 def test_a_missing_picture_is_named_with_every_place_that_was_tried(train, own_set):
     change(own_set, 7, filename="train/gone.png")
-    message = one_line(train(f"--config.data.image_root={own_set.parent / 'test'}"))
+    message = train(f"--config.data.image_root={own_set.parent / 'test'}").one_line()
     assert "1 of 64 pictures are missing (row 7," in message
     for folder in ("train", "../train", "test/train", "test"):
         assert os.path.normpath(own_set.parent / folder / "gone.png") in message
@@ -139,7 +132,7 @@ def test_a_missing_picture_is_named_with_every_place_that_was_tried(train, own_s
 def test_empty_captions_are_counted_and_skipped_on_demand(quick, train, own_set):
     change(own_set, 3, caption=" ")
     change(own_set, 9, caption=None)
-    message = one_line(train())
+    message = train().one_line()
     assert "2 of 64 rows have a caption that is blank" in message
     assert "row 3, 9" in message
     ran = train("--config.data.empty_caption=skip")
@@ -152,11 +145,11 @@ def test_a_context_longer_than_the_positions(hnclip, train, own_set, small_confi
     model = dual_encoder.create(small_config)
     params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), model.abstract_params())
     file = pretrained.save(tmp_path / "weights", model, params)
-    message = one_line(train(f"--config.model.init={file}", "--config.model.context_length=78"))
+    message = train(f"--config.model.init={file}", "--config.model.context_length=78").one_line()
     assert "78 tokens" in message
     assert "77 positions" in message
     ran = hnclip("eval", f"--weights={file}", f"--data={own_set}", "--context_length=78")
-    assert "78 tokens" in one_line(ran, "eval")
+    assert "78 tokens" in ran.one_line("eval")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +163,7 @@ def test_a_context_longer_than_the_positions(hnclip, train, own_set, small_confi
 def test_the_corrected_command_may_use_the_folder_of_a_run_that_never_began(
     quick, train, words, part
 ):
-    assert part in one_line(train(*words))
+    assert part in train(*words).one_line()
     ran = train()
     assert ran.code == 0, ran.err
     assert len(quick.rows) == STEPS
@@ -178,7 +171,7 @@ def test_the_corrected_command_may_use_the_folder_of_a_run_that_never_began(
 
 def test_a_folder_with_another_configuration(quick, train):
     assert train("--stop_after=2").code == 0
-    message = one_line(train("--config.optim.lr=0.1"))
+    message = train("--config.optim.lr=0.1").one_line()
     assert "optim.lr was 0.001, is 0.1" in message
     assert "--workdir" in message
     assert train("--config.log.every_steps=2").code == 0
@@ -188,23 +181,23 @@ def test_a_folder_with_another_configuration(quick, train):
 def test_a_folder_that_is_no_run(train, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "thesis.tex").write_text("precious")
-    assert "is no run of hnclip" in one_line(train())
+    assert "is no run of hnclip" in train().one_line()
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.tex"]
     (tmp_path / "file").write_text("")
-    assert "is no run of hnclip" in one_line(train(workdir="file"))
+    assert "is no run of hnclip" in train(workdir="file").one_line()
 
 
 def test_a_damaged_config_in_the_folder(quick, train, tmp_path):
     assert train("--stop_after=1").code == 0
     (tmp_path / "run" / "config.json").write_text("{")
-    assert "cannot read" in one_line(train())
+    assert "cannot read" in train().one_line()
 
 
 def test_a_list_that_changed_under_the_run(quick, train, own_set):
     assert train("--stop_after=2").code == 0
     content = own_set.read_text()
     change(own_set, 0, caption="Another caption.")
-    message = one_line(train())
+    message = train().one_line()
     assert "its content changed" in message
     own_set.write_text(content)
     assert train().code == 0
@@ -219,7 +212,7 @@ def test_a_broken_picture_stops_the_run_where_it_is_met(quick, train, own_set, t
     whole = picture.read_bytes()
     picture.write_bytes(whole[:100])
     words = [f"--config.data.workers={workers}"]
-    message = one_line(train(*words))
+    message = train(*words).one_line()
     assert re.search(rf"cannot decode picture {re.escape(str(picture))}: .*truncated", message)
     assert checkpoints(tmp_path / "run") == [3]
     picture.write_bytes(whole)
@@ -233,7 +226,7 @@ def test_a_broken_picture_in_an_evaluation_costs_neither_the_state_nor_the_resul
 ):
     words = [f"--config.eval.data={drawn[1]}", "--config.train.best_metric=eval/t2i_r@1"]
     quick.evaluations = [types.UserError("cannot decode picture x.png")]
-    assert one_line(train(*words)).endswith("cannot decode picture x.png")
+    assert train(*words).one_line().endswith("cannot decode picture x.png")
     assert checkpoints(tmp_path / "run") == [STEPS]
     ran = train(*words)
     assert ran.code == 0, ran.err
