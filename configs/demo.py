@@ -17,6 +17,7 @@ def get_config() -> ml_collections.ConfigDict:
     c = config.defaults()
     c.data.train = "scenes"
     c.eval.data = "scenes"
+    c.model.init = "random"
     c.model.preset = "tiny"
     # The longest caption has 70 tokens; shorter texts train faster.
     c.model.context_length = 72

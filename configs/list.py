@@ -1,10 +1,10 @@
 """Fine-tune on a list of your own.
 
     hnclip train --config=configs/list.py --workdir=runs/mine \
-        --config.data.train=train.json --config.eval.data=test.json --config.model.init=WEIGHTS
+        --config.data.train=train.json --config.eval.data=test.json --config.model.weights=PATH
 
 Copy this file and change it, or set single values on the command line. Every field that matters for
-a list of one's own stands below; all others, and what they mean, stand in hnclip_jax/config.py.
+a list of one's own stands below; all others, and what they mean, stand in hnclip_jax/groups.py.
 """
 
 import ml_collections
@@ -34,10 +34,15 @@ def get_config() -> ml_collections.ConfigDict:
     c.eval.image_root = ""
     c.eval.every_epochs = 1
 
-    # Start from weights (a run, a weights folder or file); "random" starts from nothing.
+    # What to start from: a run, or weights of Long-CLIP, OpenAI, Hugging Face or open_clip, as
+    # `hnclip inspect` knows them. A run without it stops.
+    c.model.weights = ""
+    # "random" starts from nothing instead, with the architecture of the preset, say "ViT-B/16".
+    # Weights say themselves what they are; a preset then is only checked.
     c.model.init = "weights"
-    # Only for "random": the architecture. Weights say themselves what they are.
-    c.model.preset = "ViT-B/16"
+    c.model.preset = ""
+    # 248 stretches weights with 77 text positions, as Long-CLIP does; 0 = never.
+    c.model.stretch = 0
     # Tokens per caption; 0 = all positions there are. Longer captions are cut and counted.
     c.model.context_length = 0
     # bfloat16 is what TPUs and current GPUs are fast in. Parameters and losses stay float32.

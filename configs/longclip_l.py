@@ -3,10 +3,10 @@
     hnclip train --config=configs/longclip_l.py:docci --workdir=runs/docci \
         --config.data.train=docci_train.json --config.data.image_root=docci/images \
         --config.eval.data=docci_test.json --config.eval.image_root=docci/images \
-        --config.model.init=longclip_l
+        --config.model.weights=PATH
 
 Argument: docci, dci or urban1k (trained on Visual Genome paragraphs). Lists and weights are not
-part of this repository. `model.init` is a file of Long-CLIP-L weights in this package's layout.
+part of this repository. `model.weights` are Long-CLIP-L's; a run without them stops.
 
 Recipe (arXiv 2608.18521, section 3.1 and appendix D): AdamW 2e-6, cosine, 10 epochs, 128 pairs as 8
 micro-batches of 16, gamma 0.5, lambda 1, seed 42, pictures at 224, 248 tokens. Weight decay,
@@ -37,8 +37,11 @@ def get_config(arg: str = "docci") -> ml_collections.ConfigDict:
         raise types.unknown_name("argument of configs/longclip_l.py", arg, LISTS)
     c = config.defaults()
     c.data.train, c.eval.data = LISTS[arg]
-    c.model.init = "longclip_l"
+    # Where they lie is for the command line to say.
+    c.model.weights = ""
     c.model.preset = "LongCLIP-L"
+    # Stops a run from weights with fewer positions; OpenAI's ViT-L/14 needs model.stretch=248.
+    c.model.context_length = 248
     c.model.dtype = "bfloat16"
     c.loss.gamma = 0.5
     c.loss.token_weight = 1.0

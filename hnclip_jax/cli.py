@@ -14,6 +14,8 @@ from hnclip_jax import types
 COMMANDS = {
     "train": "fine-tune a dual encoder on a list of pictures and captions",
     "eval": "recall of given weights on a list",
+    "convert": "weights from any layout to any other",
+    "inspect": "what a file of weights or a run is",
     "data": "the built-in data set: `hnclip data scenes --out=DIR`",
 }
 """Name -> what it does; each is a module of hnclip_jax.commands."""
@@ -97,7 +99,7 @@ def _unknown_setting(complaint: str, argv: list[str]) -> str:
     typed = (word.split("=")[0] for word in argv if names and f".{names[0]}" in word)
     nearest = re.search(r'Did you mean "(\w+)"', complaint)
     hint = (
-        f"did you mean {nearest[1]!r}?" if nearest else "see hnclip_jax/config.py for all of them"
+        f"did you mean {nearest[1]!r}?" if nearest else "see hnclip_jax/groups.py for all of them"
     )
     return f"unknown setting {next(typed, complaint)}; {hint}"
 

@@ -63,8 +63,8 @@ class UserError(ValueError):
 
 
 def at_most_ten(items: Iterable[str], separator: str = ", ") -> str:
-    """Returns the first ten items as text, and how many more there are."""
-    items = list(items)
+    """Returns the first ten items as one line of text, and how many more there are."""
+    items = [item if item.isprintable() else ascii(item)[1:-1] for item in items]
     more = f" and {len(items) - 10} more" if len(items) > 10 else ""
     return separator.join(items[:10]) + more
 

@@ -70,6 +70,7 @@ def write_config(small_config, drawn):
     def write(path, values):
         values = {
             "data.train": str(drawn[0]),
+            "model.init": "random",
             "model.preset": "small",
             "train.global_batch_size": 16,
             "eval.batch_size": 16,

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from hnclip_jax import config, types
+from hnclip_jax import config, groups, types
+from hnclip_jax.models import presets
 
 
 def test_defaults_round_trip_through_json_and_config_dict():
@@ -37,6 +38,14 @@ def test_every_field_has_a_line_of_documentation_and_a_default_that_passes_its_c
         ({"train": {"global_batch_size": 4, "micro_batches": 4}}, "no negatives"),
         ({"train": {"global_batch_size": 1}}, "at least 2"),
         ({"train": {"best_metric": "eval/t2i_r@1"}}, "needs eval.data"),
+        ({"model": {"init": "wieghts"}}, "did you mean 'weights'"),
+        ({"model": {"stretch": 77}}, "unknown value of model.stretch '77'; valid: 0, 248"),
+        ({"model": {"stretch": -1}}, "unknown value of model.stretch '-1'"),
+        ({"model": {"activation": "swish"}}, "'swish'; valid: gelu, quick_gelu"),
+        ({"model": {"init": "random", "weights": "a.pt"}}, "model.weights names 'a.pt'"),
+        ({"model": {"init": "random", "stretch": 248}}, "model.stretch is 248"),
+        ({"model": {"init": "random", "activation": "gelu"}}, "model.activation is 'gelu'"),
+        ({"optim": {"freeze_first_positions": -1}}, "optim.freeze_first_positions is -1"),
         ({"parallel": {"process_index": 1}}, "count from 0"),
         ({"parallel": {"process_count": 2}}, "coordinator"),
         ({"eval": {"every_steps": 1, "every_epochs": 1}}, "both set"),
@@ -48,6 +57,42 @@ def test_a_mistake_is_one_clear_line(values, message):
         config.from_config_dict(values)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_config_may_leave_the_weights_to_the_command_line_but_a_run_may_not():
+    made = config.from_config_dict({"model": {"init": "weights", "weights": ""}})
+    with pytest.raises(types.UserError) as caught:
+        config.check_start(made.model)
+    assert "set model.weights=PATH, or model.init=random" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"init": "random"},
+        {"weights": "a.pt"},
+        {"weights": "a.pt", "stretch": 248, "activation": "quick_gelu"},
+    ],
+    ids=["random", "weights", "weights changed"],
+)
+def test_a_run_may_start_from(values):
+    config.check_start(config.from_config_dict({"model": values}).model)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"weights": "a.pt"}, {"stretch": 248}, {"activation": "gelu"}],
+    ids=lambda values: next(iter(values)),
+)
+def test_a_start_that_was_put_together_by_hand_is_checked_too(values):
+    with pytest.raises(types.UserError, match=f"model.{next(iter(values))}"):
+        config.check_start(groups.ModelGroup(init="random", **values))
+
+
+def test_the_activations_of_the_settings_are_those_of_the_models():
+    fields = {field.name: field for field in dataclasses.fields(groups.ModelGroup)}
+    assert fields["activation"].metadata["choices"] == ("", *presets.ACTIVATIONS)
 
 
 def test_values_from_json_keep_their_types():

@@ -23,7 +23,8 @@ def _load(path):
 def test_a_config_is_valid_and_its_header_has_the_command(path):
     settings = config.from_config_dict(_load(path).get_config())
     assert settings.train.steps or settings.train.epochs
-    presets.from_group(settings.model)
+    if settings.model.preset:
+        presets.from_group(settings.model)
     header = ast.get_docstring(ast.parse(path.read_text()))
     assert f"hnclip train --config=configs/{path.name}" in header
 
@@ -38,6 +39,17 @@ def test_the_paper_s_recipe():
         assert (made.train.seed, presets.from_group(made.model).context_length) == (42, 248)
     with pytest.raises(types.UserError, match="did you mean 'docci'"):
         module.get_config("doci")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_only_the_demonstration_starts_from_nothing(path):
+    made = config.from_config_dict(_load(path).get_config())
+    if path.stem == "demo":
+        config.check_start(made.model)
+    else:
+        assert made.model.init == "weights"
+        header = ast.get_docstring(ast.parse(path.read_text()))
+        assert "--config.model.weights=PATH" in header
 
 
 def test_the_demonstration_boosts_in_its_second_phase():

@@ -9,6 +9,7 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "hnclip_jax"
 
 LEVELS = {
     "types": 0,
+    "groups": 0,
     "config": 0,
     "models": 1,
     "losses": 1,

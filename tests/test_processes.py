@@ -92,8 +92,9 @@ def test_two_processes_train_as_one(together, hnclip, run_config, devices):
         for name in ("train/loss", "train/grad_norm", "train/info_nce", "train/g_hardest"):
             np.testing.assert_allclose(one[name], other[name], rtol=TOLERANCE, err_msg=name)
     assert found[STEPS] == expected[STEPS]
-    arrays, _ = files.read(workdir / "weights" / "model.safetensors")
-    others, _ = files.read(alone / "weights" / "model.safetensors")
+    arrays, others = (
+        files.read(run / "weights" / "model.safetensors").tree for run in (workdir, alone)
+    )
     for name, array in others.items():
         np.testing.assert_allclose(arrays[name], array, rtol=TOLERANCE, atol=TOLERANCE)
 

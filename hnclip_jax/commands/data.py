@@ -4,7 +4,7 @@ import dataclasses
 
 from absl import flags
 
-from hnclip_jax import config, types
+from hnclip_jax import groups, types
 from hnclip_jax.commands import sources
 
 EXAMPLE = "hnclip data scenes --out=data/scenes --train=20000 --test_families=300"
@@ -14,7 +14,7 @@ ACTIONS = ("scenes",)
 def define_flags(values: flags.FlagValues, argv: list[str]) -> None:
     """Adds the command's flags to `values`."""
     del argv
-    default = config.DataGroup()
+    default = groups.DataGroup()
     flags.DEFINE_string("out", default.scenes_dir, "folder to draw into", flag_values=values)
     numbers = (
         ("seed", default.scenes_seed, 0, "another seed draws another set"),
@@ -39,7 +39,7 @@ def run(values: flags.FlagValues, arguments: list[str]) -> None:
     if len(arguments) != 1 or arguments[0] not in ACTIONS:
         raise types.UserError(f"needs one action of {', '.join(ACTIONS)}; for example: {EXAMPLE}")
     group = dataclasses.replace(
-        config.DataGroup(),
+        groups.DataGroup(),
         scenes_dir=values.out,
         scenes_seed=values.seed,
         scenes_train=values.train,

@@ -6,14 +6,13 @@ import pathlib
 import jax
 from absl import flags
 
-from hnclip_jax import config, pretrained, types
-from hnclip_jax.commands import sources
+from hnclip_jax import groups, pretrained, types
+from hnclip_jax.commands import reading, sources
 from hnclip_jax.data import tokenizer
 from hnclip_jax.evaluation import protocol
 from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.parallel import sharding
 from hnclip_jax.training import logging
-from hnclip_jax.weights import files
 
 EXAMPLE = "hnclip eval --weights=runs/demo --data=data/scenes/test.json --out=result.json"
 
@@ -22,7 +21,7 @@ def define_flags(values: flags.FlagValues, argv: list[str]) -> None:
     """Adds the command's flags to `values`."""
     del argv
     text = (
-        ("weights", None, "run folder, weights folder or file"),
+        ("weights", None, "run folder, or weights in any layout that `hnclip inspect` knows"),
         ("data", None, "list of pictures and captions, or 'scenes'"),
         ("image_root", "", "folder of the pictures, where the list's paths do not lead to them"),
         ("out", "", "result file (JSON) to write"),
@@ -38,12 +37,12 @@ def define_flags(values: flags.FlagValues, argv: list[str]) -> None:
     for name, default, valid, what in choices:
         flags.DEFINE_enum(name, default, valid, what, flag_values=values)
     numbers = (
-        ("context_length", 0, "tokens per caption; 0 = all positions of the weights"),
         ("batch_size", 128, "pairs embedded at once, over all devices"),
         ("workers", 0, "processes that decode pictures; 0 = this one"),
     )
     for name, default, what in numbers:
         flags.DEFINE_integer(name, default, what, lower_bound=0, flag_values=values)
+    reading.define_flags(values)
 
 
 def run(values: flags.FlagValues, arguments: list[str]) -> None:
@@ -52,10 +51,11 @@ def run(values: flags.FlagValues, arguments: list[str]) -> None:
         raise types.UserError(f"does not understand {arguments[0]!r}; flags begin with --")
     if not values.weights or not values.data:
         raise types.UserError(f"needs --weights and --data; for example: {EXAMPLE}")
-    model, params = pretrained.load(
-        values.weights, config.ModelGroup(dtype=values.dtype, context_length=values.context_length)
-    )
-    data = config.DataGroup(missing=values.missing, empty_caption=values.empty_caption)
+    group = reading.group(values, dtype=values.dtype)
+    imported = pretrained.read(values.weights, group)
+    logging.say(imported.summary())
+    model, params = imported.load(group)
+    data = groups.DataGroup(missing=values.missing, empty_caption=values.empty_caption)
     pictures = sources.read_list(
         values.data,
         "test",
@@ -63,12 +63,12 @@ def run(values: flags.FlagValues, arguments: list[str]) -> None:
         image_root=values.image_root,
         image_size=model.config.image_size,
     )
-    mesh = mesh_lib.create(config.ParallelGroup())
+    mesh = mesh_lib.create(groups.ParallelGroup())
     evaluator = protocol.Evaluator(
         model,
         pictures,
         mesh,
-        config.EvalGroup(batch_size=_fitting(values.batch_size, mesh.size)),
+        groups.EvalGroup(batch_size=_fitting(values.batch_size, mesh.size)),
         tokenize=tokenizer.Tokenizer(values.vocabulary or None),
         workers=values.workers,
     )
@@ -77,9 +77,7 @@ def run(values: flags.FlagValues, arguments: list[str]) -> None:
         result = evaluator(params, progress)
     print(protocol.table(result))
     if values.out:
-        file = pretrained.find(values.weights)
-        provenance = {"weights": str(file), "weights_sha256": files.sha256(file)}
-        protocol.write(pathlib.Path(values.out), result, **provenance)
+        protocol.write(pathlib.Path(values.out), result, **imported.provenance())
         logging.say(f"wrote {values.out}")
 
 

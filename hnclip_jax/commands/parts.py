@@ -1,23 +1,44 @@
 """Config -> the parts of a run: model, plan, recipe. Shared by commands and tools."""
 
+import functools
+from typing import NamedTuple
+
 import jax
 
-from hnclip_jax import config, pretrained, types
+from hnclip_jax import config, groups, pretrained, types
 from hnclip_jax.data import lists, pipeline, tokenizer
 from hnclip_jax.losses import objective
 from hnclip_jax.models import dual_encoder
 from hnclip_jax.training import logging, loop, optimizer, step
 
-RANDOM = "random"
+
+class Start(NamedTuple):
+    """What a run starts from.
+
+    model: the model.
+    params: its parameters; None = random ones, asked for by name.
+    provenance: JSON values that say where they come from.
+    """
+
+    model: dual_encoder.DualEncoder
+    params: types.Params | None
+    provenance: dict[str, str]
 
 
-def model(group: config.ModelGroup) -> tuple[dual_encoder.DualEncoder, types.Params | None]:
-    """Returns the model and the parameters to start from; None = random ones, asked for by name."""
-    if group.init == RANDOM:
-        return pretrained.from_group(group), None
-    loaded, params = pretrained.load(group.init, group)
-    logging.say(f"starts from {pretrained.find(group.init)}")
-    return loaded, params
+def start(group: groups.ModelGroup) -> Start:
+    """Returns the model and the parameters to start from, and says which these are.
+
+    Raises:
+      types.UserError: if the group names no weights and does not ask for random ones, or does both;
+        if the weights do not load.
+    """
+    config.check_start(group)
+    if group.init == "random":
+        logging.say(f"starts from random weights: model.init=random, preset {group.preset}")
+        return Start(pretrained.from_group(group), None, {"weights": "random"})
+    imported = pretrained.read(group.weights, group)
+    logging.say(f"starts from {imported.summary()}")
+    return Start(*imported.load(group), imported.provenance())
 
 
 def plan(settings: config.Config, pairs: int) -> loop.Plan:
@@ -54,6 +75,7 @@ def recipe(
         seed=settings.train.seed,
         max_scale=settings.optim.max_logit_scale,
         micro_batches=settings.train.micro_batches,
+        hold=functools.partial(optimizer.hold_positions, settings.optim),
     )
 
 

@@ -5,7 +5,7 @@ import os
 
 import jax
 
-from hnclip_jax import config
+from hnclip_jax import groups
 from hnclip_jax.data import lists, scenes
 from hnclip_jax.training import logging
 
@@ -13,7 +13,7 @@ SCENES = "scenes"
 
 
 def read_list(
-    name: str, split: str, group: config.DataGroup, *, image_root: str, image_size: int
+    name: str, split: str, group: groups.DataGroup, *, image_root: str, image_size: int
 ) -> lists.PictureList:
     """Returns the checked records of a list.
 
@@ -41,7 +41,7 @@ def read_list(
     return found
 
 
-def draw_scenes(group: config.DataGroup, image_size: int) -> tuple[os.PathLike, os.PathLike]:
+def draw_scenes(group: groups.DataGroup, image_size: int) -> tuple[os.PathLike, os.PathLike]:
     """Returns the training and the test list of the built-in set, which is drawn if need be."""
     with contextlib.closing(logging.Progress("drawing scenes", "picture")) as progress:
         return scenes.write(

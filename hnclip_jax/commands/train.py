@@ -70,12 +70,12 @@ def train(settings: config.Config, workdir: str, *, stop_after: int = 0) -> None
     run_folder = folder.RunFolder(workdir)
     run_folder.check(settings)
     mesh = _devices(settings)
-    model, params = parts.model(settings.model)
+    model, params, provenance = parts.start(settings.model)
     pictures = _list(settings, "train", model)
     test = _list(settings, "test", model) if settings.eval.data else None
     plan = dataclasses.replace(parts.plan(settings, pictures.report.pairs), stop_after=stop_after)
     recipe = parts.recipe(settings, model, plan.total_steps)
-    job = _Job(settings, run_folder, mesh, recipe, pictures, test)
+    job = _Job(settings, run_folder, mesh, recipe, pictures, test, provenance)
     logging.say(optimizer.describe(settings.optim, model.abstract_params()))
     began = _begin(job, params)
     if jax.process_index() == 0:
@@ -106,6 +106,7 @@ class _Job:
     recipe: step.Recipe
     pictures: lists.PictureList
     test: lists.PictureList | None
+    provenance: dict[str, str]
 
 
 def _devices(settings: config.Config) -> jax.sharding.Mesh:
@@ -197,6 +198,7 @@ def _loop(
             meta={
                 "list_sha256": job.pictures.sha256,
                 "config": json.loads(config.to_json(job.settings)),
+                "start": job.provenance,
             },
         )
         loop.train(rooms, plan, began, best, owed)
@@ -249,7 +251,12 @@ def _save_weights(job: _Job) -> Callable[[state.TrainState, dict], None]:
         params = whole(now.params)
         if jax.process_index() == 0:
             pictures = job.pictures
-            note = {**note, "list": pictures.path, "list_sha256": pictures.sha256}
+            note = {
+                **note,
+                "list": pictures.path,
+                "list_sha256": pictures.sha256,
+                "start": job.provenance,
+            }
             pretrained.save(job.folder.weights, job.recipe.model, jax.device_get(params), note=note)
 
     return save

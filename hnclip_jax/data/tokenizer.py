@@ -46,6 +46,17 @@ class Tokens(NamedTuple):
     truncated: np.ndarray
 
 
+class Vocabulary(NamedTuple):
+    """What fixes the ids: every symbol, and the pairs of symbols that are joined.
+
+    symbols: 49408 in the order of their ids; the last two are the begin and the end mark.
+    merges: 48894 pairs "left right", the earliest first.
+    """
+
+    symbols: tuple[str, ...]
+    merges: tuple[str, ...]
+
+
 class Tokenizer:
     """Byte-pair tokenizer; pickles as its vocabulary path, which a process reads only once.
 
@@ -126,6 +137,37 @@ def tokenize(texts: Sequence[str] | str, context_length: int = 248) -> np.ndarra
     return default()(texts, context_length).ids
 
 
+def vocabulary(vocab_path: str | None = None) -> Vocabulary:
+    """Returns the vocabulary in words, for files that other programs read.
+
+    Args:
+      vocab_path: as `Tokenizer` takes it.
+
+    Raises:
+      types.UserError: as `Tokenizer` does.
+    """
+    source = vocab_path or "instant-clip-tokenizer"
+    lines = (_read(vocab_path) if vocab_path else _bundled()).split("\n")[1 : _RULES + 1]
+    if len(lines) < _RULES:
+        raise types.UserError(
+            f"vocabulary {source} has {len(lines)} merge rules, but CLIP's {_RULES}; {_REMEDY}"
+        )
+    # In the file, a byte that does not print stands as a letter from U+0100 on.
+    letters = [chr(byte if i < 188 else 0x100 + i - 188) for byte, i in _byte_ids().items()]
+    symbols = dict.fromkeys([*letters, *(f"{letter}</w>" for letter in letters)])
+    merges = []
+    for number, line in enumerate(lines):
+        left, _, right = line.rstrip("\r").partition(" ")
+        if left not in symbols or right not in symbols or left + right in symbols:
+            raise types.UserError(
+                f"vocabulary {source}, line {number + 2}: {line[:40]!r} does not join two earlier "
+                f"symbols to a new one; {_REMEDY}"
+            )
+        symbols[left + right] = None
+        merges.append(f"{left} {right}")
+    return Vocabulary((*symbols, "<|startoftext|>", "<|endoftext|>"), tuple(merges))
+
+
 @functools.cache
 def _word_pattern() -> re.Pattern:
     """Returns the reference's split into contractions, letters, single numbers and other signs."""
@@ -159,29 +201,12 @@ def _byte_ids() -> dict[int, int]:
 @functools.cache
 def _merge_rules(vocab_path: str | None) -> dict[tuple[int, int], int]:
     """Returns (left id, right id) -> merged id; a lower id merges earlier."""
-    source = vocab_path or "instant-clip-tokenizer"
-    lines = (_read(vocab_path) if vocab_path else _bundled()).split("\n")[1 : _RULES + 1]
-    if len(lines) < _RULES:
-        raise types.UserError(
-            f"vocabulary {source} has {len(lines)} merge rules, but CLIP's {_RULES}; {_REMEDY}"
-        )
-    # In the file, a byte that does not print stands as a letter from U+0100 on.
-    symbols = {
-        chr(byte if index < 188 else 0x100 + index - 188): index
-        for byte, index in _byte_ids().items()
+    symbols, merges = vocabulary(vocab_path)
+    ids = {symbol: index for index, symbol in enumerate(symbols)}
+    pairs = (line.split(" ") for line in merges)
+    return {
+        (ids[left], ids[right]): _BYTE_SYMBOLS + index for index, (left, right) in enumerate(pairs)
     }
-    symbols |= {f"{symbol}</w>": index + 256 for symbol, index in symbols.items()}
-    rules = {}
-    for number, line in enumerate(lines):
-        left, _, right = line.rstrip("\r").partition(" ")
-        if left not in symbols or right not in symbols:
-            raise types.UserError(
-                f"vocabulary {source}, line {number + 2}: {line[:40]!r} does not join two earlier "
-                f"symbols; {_REMEDY}"
-            )
-        symbols[left + right] = _BYTE_SYMBOLS + number
-        rules[symbols[left], symbols[right]] = _BYTE_SYMBOLS + number
-    return rules
 
 
 def _read(vocab_path: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from hnclip_jax import config, types
+from hnclip_jax import groups, types
 from hnclip_jax.data import lists, pipeline, tokenizer
 from hnclip_jax.evaluation import embed, retrieval
 from hnclip_jax.models import dual_encoder
@@ -31,7 +31,7 @@ class Evaluator:
         model: dual_encoder.DualEncoder,
         pictures: lists.PictureList,
         mesh: jax.sharding.Mesh,
-        group: config.EvalGroup,
+        group: groups.EvalGroup,
         *,
         tokenize: tokenizer.Tokenizer,
         workers: int = 0,

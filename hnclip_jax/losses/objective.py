@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from hnclip_jax import types
-from hnclip_jax.config import LossGroup, MethodGroup
+from hnclip_jax import groups, types
 from hnclip_jax.losses import contrastive, diagnostics, margins, tokens
 from hnclip_jax.types import Array
 
@@ -30,7 +29,7 @@ class Term(NamedTuple):
 
     name: str
     compute: Callable[[Inputs], Array]
-    weight: Callable[[LossGroup], float]
+    weight: Callable[[groups.LossGroup], float]
     needs_tokens: bool = False
 
 
@@ -82,7 +81,7 @@ class Objective:
     terms: the method's terms that have a weight, with it.
     """
 
-    loss: LossGroup
+    loss: groups.LossGroup
     terms: tuple[tuple[Term, float], ...]
 
     @property
@@ -172,7 +171,7 @@ class Objective:
         return geometry
 
 
-def build(loss: LossGroup, method: MethodGroup) -> Objective:
+def build(loss: groups.LossGroup, method: groups.MethodGroup) -> Objective:
     """Returns the objective of a run.
 
     Raises:
@@ -184,12 +183,14 @@ def build(loss: LossGroup, method: MethodGroup) -> Objective:
     return Objective(loss, tuple((term, weight) for term, weight in weighted if weight != 0))
 
 
-def gamma_at(loss: LossGroup, step: Array | int) -> Array:
+def gamma_at(loss: groups.LossGroup, step: Array | int) -> Array:
     """Returns gamma at a step, a float32 scalar: 0, then a linear ramp, then loss.gamma."""
     return loss.gamma * _ramp(loss, step)
 
 
-def margin_at(loss: LossGroup, step: Array | int, key: Array | None = None) -> margins.Margin:
+def margin_at(
+    loss: groups.LossGroup, step: Array | int, key: Array | None = None
+) -> margins.Margin:
     """Returns the margin that `loss` asks for at a step; `margins.none` if it is 0 at all steps.
 
     The schedule of gamma also scales a given loss.constant_margin, so that a control and the method
@@ -209,13 +210,13 @@ def margin_at(loss: LossGroup, step: Array | int, key: Array | None = None) -> m
     return functools.partial(margin, key=key)
 
 
-def _kind(loss: LossGroup) -> str:
+def _kind(loss: groups.LossGroup) -> str:
     """Returns loss.kind, or 'info_nce' where gamma is 0 for good and no G need be computed."""
     gamma_matters = loss.kind != "constant" or loss.constant_margin < 0
     return "info_nce" if loss.gamma == 0 and gamma_matters else loss.kind
 
 
-def _ramp(loss: LossGroup, step: Array | int) -> Array:
+def _ramp(loss: groups.LossGroup, step: Array | int) -> Array:
     """Returns the share of gamma at a step, float32 in [0, 1]."""
     since = jnp.asarray(step, jnp.float32) - loss.gamma_start_step
     if loss.gamma_ramp_steps:

@@ -90,7 +90,7 @@ class DualEncoder:
         if images is not None:
             vision.check_images(images, self.config.image_size)
             tower = vision.Vision(self.config, compute)
-            pixels = vision.normalise(images)
+            pixels = vision.normalise(images, self.config.pixel_mean, self.config.pixel_std)
             image, patches = tower.apply({"params": params["image"]}, pixels, tokens=tokens)
             fields["image"] = unit(image)
             if tokens:

@@ -2,15 +2,21 @@
 
 Sizes follow OpenAI's CLIP (QuickGELU), Long-CLIP (the same with 248 text positions) and the LAION
 models of open_clip (GELU). LAION also trained the sizes B and L: the same presets with
-`dataclasses.replace(get("ViT-B/32"), activation="gelu")`.
+`dataclasses.replace(get("ViT-B/32"), activation="gelu")`. Its L/14 of LAION-2B also has
+`pixel_mean` and `pixel_std` of 0.5.
 """
 
 import dataclasses
-from typing import NamedTuple
+import numbers
+from typing import Any, NamedTuple
 
-from hnclip_jax import config, types
+from hnclip_jax import groups, types
 
 ACTIVATIONS = ("quick_gelu", "gelu")
+
+# CLIP's own, of pixels from 0 to 1 in RGB order; every preset uses them.
+PIXEL_MEAN = (0.48145466, 0.4578275, 0.40821073)
+PIXEL_STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 class Tower(NamedTuple):
@@ -30,6 +36,7 @@ class ModelConfig:
 
     Sizes of the two towers are independent of each other and of `embed_dim`. The MLPs' widths are
     integers, not ratios: the published ratios (4.3637, 4.9231) are roundings of the real widths.
+    `pixel_mean` and `pixel_std` belong to pixels from 0 to 1, red, green and blue.
     """
 
     vision_width: int
@@ -47,8 +54,13 @@ class ModelConfig:
     vocab_size: int = 49408
     activation: str = "quick_gelu"
     layer_norm_eps: float = 1e-5
+    pixel_mean: tuple[float, ...] = PIXEL_MEAN
+    pixel_std: tuple[float, ...] = PIXEL_STD
 
     def __post_init__(self) -> None:
+        for name in ("pixel_mean", "pixel_std"):
+            # Lists come from JSON, and cannot be hashed.
+            object.__setattr__(self, name, _per_channel(name, getattr(self, name)))
         if self.activation not in ACTIVATIONS:
             raise types.unknown_name("activation", self.activation, ACTIVATIONS)
         if self.image_size < 1 or self.image_size % self.patch_size:
@@ -98,6 +110,21 @@ class ModelConfig:
     def end_id(self) -> int:
         """Token id that ends every caption: the largest of the vocabulary."""
         return self.vocab_size - 1
+
+
+def _per_channel(name: str, values: Any) -> tuple[float, ...]:
+    values = tuple(values) if isinstance(values, list | tuple) else (values,)
+    numeric = all(isinstance(x, numbers.Real) and not isinstance(x, bool) for x in values)
+    # Finite in float32, and an integer of any length may stand in a file.
+    if len(values) != 3 or not numeric or not all(abs(x) < 1e38 for x in values):
+        raise types.UserError(
+            f"{name} is {values!r}, but must be three finite numbers, for red, green and blue"
+        )
+    if name == "pixel_std" and min(values) <= 0:
+        raise types.UserError(
+            f"pixel_std is {values!r}, but pixels are divided by it; give numbers above 0"
+        )
+    return tuple(map(float, values))
 
 
 _BASE = ModelConfig(
@@ -193,7 +220,7 @@ def get(name: str) -> ModelConfig:
     return PRESETS[name]
 
 
-def from_group(group: config.ModelGroup) -> ModelConfig:
+def from_group(group: groups.ModelGroup) -> ModelConfig:
     """Returns the group's preset with its image size and context length, where it sets them.
 
     Args:
@@ -203,6 +230,10 @@ def from_group(group: config.ModelGroup) -> ModelConfig:
       types.UserError: if the preset is unknown, patches do not tile the image, or the context is
         below 3 tokens.
     """
+    if not group.preset:
+        raise types.UserError(
+            "random weights need an architecture; set model.preset, say to ViT-B/16"
+        )
     preset = get(group.preset)
     return dataclasses.replace(
         preset,

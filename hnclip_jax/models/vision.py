@@ -1,15 +1,13 @@
 """The vision tower: pixels, patches, class token, positions, blocks, projection."""
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
 from hnclip_jax import types
 from hnclip_jax.models import presets, transformer
-
-# CLIP's own, in RGB order; every preset uses them.
-PIXEL_MEAN = (0.48145466, 0.4578275, 0.40821073)
-PIXEL_STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 def check_images(images: types.Array, image_size: int) -> None:
@@ -26,11 +24,17 @@ def check_images(images: types.Array, image_size: int) -> None:
         )
 
 
-def normalise(images: types.Array) -> types.Array:
-    """Returns float32 pixels: uint8 less CLIP's mean, over CLIP's deviation; floats as they are."""
+def normalise(images: types.Array, mean: Sequence[float], std: Sequence[float]) -> types.Array:
+    """Returns float32 pixels: uint8 / 255, less the mean, over the deviation; floats as they are.
+
+    Args:
+      images: [B, height, width, 3], uint8 or floating.
+      mean: three numbers, for red, green and blue from 0 to 1.
+      std: three numbers above 0, likewise.
+    """
     if images.dtype != jnp.uint8:
         return jnp.asarray(images, jnp.float32)
-    mean, std = (np.float32(x).reshape(1, 1, 1, 3) for x in (PIXEL_MEAN, PIXEL_STD))
+    mean, std = (np.float32(x).reshape(1, 1, 1, 3) for x in (mean, std))
     return (jnp.asarray(images, jnp.float32) / 255 - mean) / std
 
 

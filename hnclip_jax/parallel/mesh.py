@@ -8,7 +8,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh
 
-from hnclip_jax import config, types
+from hnclip_jax import groups, types
 
 AXES = ("data", "fsdp")
 """Mesh axes. The batch is split over both; large parameters are split over "fsdp"."""
@@ -17,7 +17,7 @@ _LEAVE_TIMEOUT_S = 60
 """So long a process that ends with a mistake waits for the others, which then end as well."""
 
 
-def start(group: config.ParallelGroup) -> None:
+def start(group: groups.ParallelGroup) -> None:
     """Joins the processes of a run. Must come before anything touches a device.
 
     Raises:
@@ -47,7 +47,7 @@ def start(group: config.ParallelGroup) -> None:
         )
 
 
-def _explicit(group: config.ParallelGroup) -> dict:
+def _explicit(group: groups.ParallelGroup) -> dict:
     return {
         "coordinator_address": group.coordinator,
         "num_processes": group.process_count,
@@ -55,7 +55,7 @@ def _explicit(group: config.ParallelGroup) -> dict:
     }
 
 
-def create(group: config.ParallelGroup, devices: Sequence[jax.Device] | None = None) -> Mesh:
+def create(group: groups.ParallelGroup, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """Returns the ("data", "fsdp") mesh over `devices` (default: all of them).
 
     Raises:

@@ -4,9 +4,10 @@ import re
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 
-from hnclip_jax import config, types
+from hnclip_jax import groups, types
 from hnclip_jax.parallel import sharding
 
 DECAY: tuple[tuple[str, bool], ...] = (
@@ -17,8 +18,11 @@ DECAY: tuple[tuple[str, bool], ...] = (
 )
 """(regular expression of the path, decays); the first match wins and every path must match one."""
 
+POSITIONS = "text/position_embedding"
+"""Path of the table whose first rows `optim.freeze_first_positions` holds still."""
 
-def schedule(optim: config.OptimGroup, total_steps: int) -> optax.Schedule:
+
+def schedule(optim: groups.OptimGroup, total_steps: int) -> optax.Schedule:
     """Returns the learning rate by step: linear warm-up, then half a cosine or a constant.
 
     Step k of the warm-up has rate lr (k + 1) / warmup_steps, so no step has rate zero.
@@ -56,11 +60,12 @@ def decays(path: str) -> bool:
     raise ValueError(f"no rule of training.optimizer.DECAY matches {path!r}")
 
 
-def trained(optim: config.OptimGroup, params: Any) -> Any:
-    """Returns a tree of bools: which parameters move.
+def trained(optim: groups.OptimGroup, params: Any) -> Any:
+    """Returns a tree of bools: which parameters move. A table that moves in part counts as moving.
 
     Raises:
-      types.UserError: if a pattern of `optim.freeze` matches nothing, or everything is frozen.
+      types.UserError: if a pattern of `optim.freeze` matches nothing, everything is frozen, or
+        `optim.freeze_first_positions` reaches the end of the table.
     """
     patterns = [*optim.freeze, *([r"^logit_scale$"] if optim.freeze_logit_scale else [])]
     paths = [sharding.path_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)]
@@ -76,16 +81,42 @@ def trained(optim: config.OptimGroup, params: Any) -> Any:
     )
     if not any(jax.tree.leaves(tree)):
         raise types.UserError(f"optim.freeze {optim.freeze} leaves no parameter to train")
+    if held := optim.freeze_first_positions:
+        rows = params["text"]["position_embedding"].shape[0]
+        if held >= rows:
+            raise types.UserError(
+                f"optim.freeze_first_positions is {held}, but the model has {rows} text positions; "
+                f"give fewer, or freeze them all by optim.freeze=('{POSITIONS}',)"
+            )
     return tree
 
 
-def build(optim: config.OptimGroup, params: Any, total_steps: int) -> optax.GradientTransformation:
+def hold_positions(optim: groups.OptimGroup, tree: Any) -> Any:
+    """Returns gradients or updates (like the parameters) with none for rows that do not train.
+
+    Those are the first `optim.freeze_first_positions` of the text positions.
+    """
+    if not optim.freeze_first_positions:
+        return tree
+
+    def hold(key_path: tuple, leaf: types.Array) -> types.Array:
+        if sharding.path_of(key_path) != POSITIONS:
+            return leaf
+        # By comparison, not by slices: these would gather a table that is split along its rows.
+        moves = jnp.arange(leaf.shape[0])[:, None] >= optim.freeze_first_positions
+        # p + -0.0 is p for every p; p + 0.0 would turn a -0.0 into 0.0.
+        return jnp.where(moves, leaf, -0.0)
+
+    return jax.tree_util.tree_map_with_path(hold, tree)
+
+
+def build(optim: groups.OptimGroup, params: Any, total_steps: int) -> optax.GradientTransformation:
     """Returns AdamW over the trained parameters of the tree `params` (arrays or shapes).
 
     The update is ``-factor * rate(step) * (adam(clip(g)) + decay * p)``; decay is
     `optim.weight_decay` where DECAY says so, else 0; factor is `optim.logit_scale_rate` for
-    logit_scale, else 1. The norm for clipping is taken over the trained parameters. Frozen
-    parameters have no optimiser state.
+    logit_scale, else 1. The norm for clipping is taken over what trains. Frozen parameters have no
+    optimiser state; the first positions, where they are frozen, have one that stays zero.
     """
     rate = schedule(optim, total_steps)
 
@@ -105,13 +136,19 @@ def build(optim: config.OptimGroup, params: Any, total_steps: int) -> optax.Grad
         },
         labels(optim, params),
     )
-    if not optim.max_grad_norm:
-        return update
-    clip = optax.masked(optax.clip_by_global_norm(optim.max_grad_norm), trained(optim, params))
-    return optax.chain(clip, update)
+    if optim.max_grad_norm:
+        clip = optax.masked(optax.clip_by_global_norm(optim.max_grad_norm), trained(optim, params))
+        update = optax.chain(clip, update)
+
+    def update_rest(gradient: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        moves, state = update.update(hold_positions(optim, gradient), state, params)
+        # Once more: weight decay moves what has no gradient.
+        return hold_positions(optim, moves), state
+
+    return optax.GradientTransformation(update.init, update_rest)
 
 
-def labels(optim: config.OptimGroup, params: Any) -> Any:
+def labels(optim: groups.OptimGroup, params: Any) -> Any:
     """Returns a tree that says of every parameter: frozen, decayed, plain or logit_scale."""
 
     def label(key_path: tuple, moves: bool) -> str:
@@ -125,13 +162,19 @@ def labels(optim: config.OptimGroup, params: Any) -> Any:
     return jax.tree_util.tree_map_with_path(label, trained(optim, params))
 
 
-def describe(optim: config.OptimGroup, params: Any) -> str:
+def describe(optim: groups.OptimGroup, params: Any) -> str:
     """Returns one line: how many parameters train, how many of them decay."""
     counts = dict.fromkeys(("frozen", "decayed", "plain", "logit_scale"), 0)
-    for leaf, label in zip(
-        jax.tree.leaves(params), jax.tree.leaves(labels(optim, params)), strict=True
+    for (key_path, leaf), label in zip(
+        jax.tree_util.tree_leaves_with_path(params),
+        jax.tree.leaves(labels(optim, params)),
+        strict=True,
     ):
-        counts[label] += leaf.size
+        held = 0
+        if sharding.path_of(key_path) == POSITIONS:
+            held = optim.freeze_first_positions * leaf.shape[1]
+        counts["frozen"] += held
+        counts[label] += leaf.size - held
     total = sum(counts.values())
     return (
         f"{total:,} parameters, {total - counts['frozen']:,} train, "

@@ -50,6 +50,7 @@ class Recipe(NamedTuple):
     """All that a step computes with, apart from devices.
 
     trained: tree of bools like the parameters.
+    hold: takes out of a gradient what does not train of tables that train in part.
     micro_batches: the batch is split into this many, each with its own negatives.
     """
 
@@ -60,6 +61,7 @@ class Recipe(NamedTuple):
     seed: int
     max_scale: float = 100.0
     micro_batches: int = 1
+    hold: Callable[[Any], Any] = lambda gradient: gradient
 
 
 Step = Callable[[state_lib.TrainState, types.Batch], tuple[state_lib.TrainState, StepOutput]]
@@ -236,6 +238,7 @@ def _update(
         gradient,
         recipe.trained,
     )
+    gradient = recipe.hold(gradient)
     updates, opt_state = recipe.optimizer.update(gradient, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
     limit = jnp.log(jnp.float32(recipe.max_scale))

@@ -38,9 +38,10 @@ def checkpoints(workdir):
         (["--config.parallel.platform=tpu"], ["'tpu'", "'cpu'"]),
         (["--config.optim.warmup_steps=6"], ["warmup_steps (6)", "6 steps of the run"]),
         (["--config.train.steps=0"], ["train.steps or train.epochs"]),
+        (["--config.optim.freeze_first_positions=77"], ["model has 77 text positions"]),
         (["--config.eval.data=gone.json"], ["cannot read list", "gone.json"]),
         (["--config.data.vocabulary=gone.txt"], ["vocabulary", "gone.txt"]),
-        (["--config.model.init=gone"], ["no weights at gone"]),
+        (["--config.model.init=weights", "--config.model.weights=gone"], ["no weights at gone"]),
         (["--wrkdir=x"], ["wrkdir"]),
         (["more"], ["does not understand 'more'"]),
     ],
@@ -73,7 +74,7 @@ def test_what_is_missing_on_the_command_line(hnclip, write_config, tmp_path):
     [
         (["--config.optim.lrr=1"], "unknown setting --config.optim.lrr; did you mean 'lr'?"),
         (["--config.optm.lr=1"], "unknown setting --config.optm.lr; did you mean 'optim'?"),
-        (["--config.zzz=1"], "unknown setting --config.zzz; see hnclip_jax/config.py"),
+        (["--config.zzz=1"], "unknown setting --config.zzz; see hnclip_jax/groups.py for all"),
         (["--config.train.steps=1.5"], "--config.train.steps=1.5: invalid literal"),
     ],
 )
@@ -145,7 +146,8 @@ def test_a_context_longer_than_the_positions(hnclip, train, own_set, small_confi
     model = dual_encoder.create(small_config)
     params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), model.abstract_params())
     file = pretrained.save(tmp_path / "weights", model, params)
-    message = train(f"--config.model.init={file}", "--config.model.context_length=78").one_line()
+    words = ["--config.model.init=weights", f"--config.model.weights={file}"]
+    message = train(*words, "--config.model.context_length=78").one_line()
     assert "78 tokens" in message
     assert "77 positions" in message
     ran = hnclip("eval", f"--weights={file}", f"--data={own_set}", "--context_length=78")

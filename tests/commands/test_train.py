@@ -129,8 +129,9 @@ def test_the_run_folder_can_be_loaded(straight, small_config):
     image = np.random.default_rng(0).integers(0, 256, (2, 24, 24, 3), np.uint8)
     embedding = jax.jit(model.encode_image)(params, image)
     np.testing.assert_allclose(np.linalg.norm(embedding, axis=1), 1.0, rtol=1e-5)
-    _, note = files.read(straight[0] / "weights" / "model.safetensors")
+    note = files.read(straight[0] / "weights" / "model.safetensors").note
     assert note["step"] == STEPS
+    assert note["start"] == {"weights": "random"}
 
 
 def test_the_closing_table_has_a_line_per_phase(straight):

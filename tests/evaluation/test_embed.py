@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from hnclip_jax import config, types
+from hnclip_jax import groups, types
 from hnclip_jax.data import pipeline, tokenizer
 from hnclip_jax.evaluation import embed
 from hnclip_jax.models import dual_encoder
@@ -55,7 +55,7 @@ def one_by_one(model, params, loads):
 
 def _embedder(model, params, layout, batch_size, workers=0):
     data, fsdp = LAYOUTS[layout]
-    mesh = mesh_lib.create(config.ParallelGroup(data=data, fsdp=fsdp), jax.devices()[: data * fsdp])
+    mesh = mesh_lib.create(groups.ParallelGroup(data=data, fsdp=fsdp), jax.devices()[: data * fsdp])
     placed = jax.device_put(params, sharding.state_shardings(mesh, params))
     return embed.Embedder(model, mesh, batch_size=batch_size, workers=workers), placed
 

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from hnclip_jax import config, types
+from hnclip_jax import groups, types
 from hnclip_jax.data import images, lists, tokenizer
 from hnclip_jax.evaluation import protocol, retrieval
 from hnclip_jax.models import dual_encoder
@@ -44,13 +44,13 @@ def pictures(list_file):
 def evaluated(small_config, pictures):
     """The model, its parameters, and the result on eight devices."""
     model = dual_encoder.create(small_config)
-    mesh = mesh_lib.create(config.ParallelGroup(fsdp=2))
+    mesh = mesh_lib.create(groups.ParallelGroup(fsdp=2))
     params = jax.device_get(jax.jit(model.init)(jax.random.key(2)))
     evaluator = protocol.Evaluator(
         model,
         pictures,
         mesh,
-        config.EvalGroup(batch_size=8, ks=KS, block_rows=128),
+        groups.EvalGroup(batch_size=8, ks=KS, block_rows=128),
         tokenize=tokenizer.default(),
     )
     seen = []

@@ -1,8 +1,6 @@
-"""Shared by the loss tests: the float64 reference, and one loss run in any mapping over devices."""
+"""Shared by the loss tests: one loss run in any mapping over devices."""
 
 import functools
-import importlib.util
-import pathlib
 
 import jax
 import numpy as np
@@ -17,16 +15,6 @@ AXES = ("data", "fsdp")
 def _strict_dtypes():
     with jax.numpy_dtype_promotion("strict"):
         yield
-
-
-@pytest.fixture(scope="session")
-def reference():
-    """The module reference.py; importlib mode has no plain imports between test files."""
-    path = pathlib.Path(__file__).parent / "reference.py"
-    spec = importlib.util.spec_from_file_location("losses_reference", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from hnclip_jax import losses, types
+from tests.losses import reference
 
 PAIRS, WIDTH = 14, 24
 # Largest absolute error over the largest absolute reference. float32 rounds a cosine by about 1e-7,
@@ -44,7 +45,7 @@ def test_golden_of_two_pairs():
 @pytest.mark.parametrize("near", [False, True], ids=["random", "near-duplicates"])
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("scale", [1.0, 14.0, 100.0])
-def test_value_and_gradients_equal_float64(reference, scale, gamma, near):
+def test_value_and_gradients_equal_float64(scale, gamma, near):
     image, text = reference.batch(0, PAIRS, WIDTH, near)
     delta = gamma * reference.geometry(text)
     wanted = reference.contrastive(image, text, scale, delta)
@@ -54,7 +55,7 @@ def test_value_and_gradients_equal_float64(reference, scale, gamma, near):
         assert reference.relative_error(got, right) < TOLERANCE[scale]
 
 
-def test_same_pair_equals_float64(reference):
+def test_same_pair_equals_float64():
     image, text = reference.batch(1, PAIRS, WIDTH)
     wanted = reference.contrastive(image, text, 14.0, 0.5 * reference.geometry(text), SAME)
     unguarded = reference.contrastive(image, text, 14.0, 0.5 * reference.geometry(text))
@@ -67,7 +68,7 @@ def test_same_pair_equals_float64(reference):
         assert reference.relative_error(got, right) < TOLERANCE[14.0]
 
 
-def test_negative_gamma_spares_look_alikes(reference):
+def test_negative_gamma_spares_look_alikes():
     image, text = reference.batch(1, PAIRS, WIDTH)
     wanted, _ = reference.contrastive(image, text, 14.0, -0.25 * reference.geometry(text))
     value = losses.hn_clip(image, text, 14.0, gamma=-0.25)
@@ -75,7 +76,7 @@ def test_negative_gamma_spares_look_alikes(reference):
 
 
 @pytest.mark.parametrize("same_pair", [None, SAME], ids=["all", "guarded"])
-def test_gamma_zero_is_info_nce_bit_for_bit(reference, same_pair):
+def test_gamma_zero_is_info_nce_bit_for_bit(same_pair):
     image, text = reference.batch(2, PAIRS, WIDTH)
     boosted = functools.partial(losses.hn_clip, same_pair=same_pair)
     step = jax.value_and_grad(boosted, argnums=(0, 1, 2))
@@ -86,7 +87,7 @@ def test_gamma_zero_is_info_nce_bit_for_bit(reference, same_pair):
         chex.assert_trees_all_equal(got, wanted)
 
 
-def test_no_gradient_flows_through_the_geometry(reference):
+def test_no_gradient_flows_through_the_geometry():
     image, text = reference.batch(3, PAIRS, WIDTH)
     _, (_, own, _) = boosted_with_grads(image, text, 14.0)
 
@@ -98,7 +99,7 @@ def test_no_gradient_flows_through_the_geometry(reference):
     np.testing.assert_array_equal(of_geometry, np.zeros_like(text))
 
 
-def test_geometry_replaces_the_texts_in_g_only(reference):
+def test_geometry_replaces_the_texts_in_g_only():
     image, text = reference.batch(4, PAIRS, WIDTH)
     frozen = reference.unit(9, PAIRS, 7)
     wanted = reference.contrastive(image, text, 14.0, 0.5 * reference.geometry(frozen))
@@ -108,7 +109,7 @@ def test_geometry_replaces_the_texts_in_g_only(reference):
     assert reference.relative_error(grads[1], wanted[1][1]) < TOLERANCE[14.0]
 
 
-def test_order_of_the_pairs_does_not_matter(reference):
+def test_order_of_the_pairs_does_not_matter():
     image, text = reference.batch(5, PAIRS, WIDTH)
     order = np.random.default_rng(0).permutation(PAIRS)
 
@@ -127,7 +128,7 @@ def test_order_of_the_pairs_does_not_matter(reference):
 
 
 @pytest.mark.parametrize("block_rows", [None, 5])
-def test_all_negatives_masked_is_exactly_zero_and_finite(reference, block_rows):
+def test_all_negatives_masked_is_exactly_zero_and_finite(block_rows):
     image, text = reference.batch(6, PAIRS, WIDTH)
     loss = functools.partial(
         losses.hn_clip, same_pair=np.zeros(PAIRS, np.int32), block_rows=block_rows
@@ -143,7 +144,7 @@ def test_equal_embeddings_are_finite():
     chex.assert_tree_all_finite(grads)
 
 
-def test_bfloat16_input_gives_a_float32_loss(reference):
+def test_bfloat16_input_gives_a_float32_loss():
     image, text = (jnp.asarray(x, jnp.bfloat16) for x in reference.batch(7, PAIRS, WIDTH))
     value = losses.hn_clip(image, text, 14.0)
     exact = losses.hn_clip(image.astype(jnp.float32), text.astype(jnp.float32), 14.0)
@@ -152,7 +153,7 @@ def test_bfloat16_input_gives_a_float32_loss(reference):
 
 
 @pytest.mark.parametrize("block_rows", [4, 7, 50])
-def test_blocks_equal_float64(reference, block_rows):
+def test_blocks_equal_float64(block_rows):
     image, text = reference.batch(8, PAIRS, WIDTH)
     wanted = reference.contrastive(image, text, 14.0, 0.5 * reference.geometry(text), SAME)
     loss = functools.partial(losses.hn_clip, same_pair=SAME, block_rows=block_rows)
@@ -182,7 +183,7 @@ def guarded_loss(trained, given, scale, axis_name, block_rows=None):
 
 
 @pytest.fixture(scope="module")
-def sixteen(reference):
+def sixteen():
     """Trained arrays, given arrays and scale; equal ids lie on one device and on different ones."""
     same_pair = np.array([0, 1, 2, 3, 4, 5, 6, 0, 8, 9, 10, 11, 12, 13, 13, 2], np.int32)
     same_pair[4:6] = 4
@@ -212,7 +213,7 @@ def test_blocks_on_devices_agree_with_one(in_mapping, sixteen, alone, mapping):
     )
 
 
-def test_a_loss_near_zero_keeps_its_digits_over_devices(reference, in_mapping):
+def test_a_loss_near_zero_keeps_its_digits_over_devices(in_mapping):
     text = np.eye(16, dtype=np.float32)
 
     def loss(trained, given, scale, axis_name):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hnclip_jax.losses import contrastive, margins
+from tests.losses import reference
 
 PAIRS, WIDTH, GAMMA = 16, 12, 0.5
 KEY = 3
@@ -25,13 +26,13 @@ def mean_of_pairs(g):
     return np.mean([g[i, j] for i, j in pairs])
 
 
-def test_none_is_zero(reference):
+def test_none_is_zero():
     np.testing.assert_array_equal(
         margins.none(block_of(reference.unit(0, PAIRS, WIDTH))), np.zeros((PAIRS, PAIRS))
     )
 
 
-def test_mean_off_diagonal_equals_the_mean_over_pairs(reference):
+def test_mean_off_diagonal_equals_the_mean_over_pairs():
     for text in (reference.unit(0, PAIRS, WIDTH), reference.batch(0, PAIRS, WIDTH, near=True)[1]):
         wanted = mean_of_pairs(np.asarray(text, np.float64) @ np.asarray(text, np.float64).T)
         np.testing.assert_allclose(margins.mean_off_diagonal(text), wanted, rtol=1e-5, atol=1e-7)
@@ -39,7 +40,7 @@ def test_mean_off_diagonal_equals_the_mean_over_pairs(reference):
 
 @pytest.mark.parametrize("rows", [slice(None), slice(5, 9)], ids=["all rows", "some rows"])
 @pytest.mark.parametrize("kind", ["hn", "constant", "given", "centred"])
-def test_margin_equals_numpy(reference, kind, rows):
+def test_margin_equals_numpy(kind, rows):
     text = reference.batch(1, PAIRS, WIDTH, near=True)[1] + 0.3 * reference.unit(2, PAIRS, WIDTH)
     g = reference.geometry(text)
     off = 1 - np.eye(PAIRS)
@@ -60,7 +61,7 @@ def test_margin_equals_numpy(reference, kind, rows):
     np.testing.assert_array_equal(np.asarray(got)[wanted[kind][rows] == 0], 0)
 
 
-def test_row_shuffled_permutes_the_negatives_of_each_row(reference):
+def test_row_shuffled_permutes_the_negatives_of_each_row():
     text = reference.unit(3, PAIRS, WIDTH)
     got = np.asarray(margins.row_shuffled(block_of(text), GAMMA, jax.random.key(KEY)))
     plain = np.asarray(margins.hn(block_of(text), GAMMA))
@@ -85,7 +86,7 @@ def test_row_shuffled_permutes_each_row_in_its_own_way():
     assert len(orders) == PAIRS
 
 
-def test_row_shuffled_depends_on_key_and_row_alone(reference):
+def test_row_shuffled_depends_on_key_and_row_alone():
     text = reference.unit(3, PAIRS, WIDTH)
     whole = margins.row_shuffled(block_of(text), GAMMA, jax.random.key(KEY))
     part = margins.row_shuffled(block_of(text, slice(5, 9)), GAMMA, jax.random.key(KEY))
@@ -94,13 +95,13 @@ def test_row_shuffled_depends_on_key_and_row_alone(reference):
     assert np.mean(np.asarray(other) != np.asarray(whole)) > 0.5
 
 
-def test_row_shuffled_of_two_pairs_has_one_choice(reference):
+def test_row_shuffled_of_two_pairs_has_one_choice():
     block = block_of(reference.unit(4, 2, WIDTH))
     got = margins.row_shuffled(block, GAMMA, jax.random.key(KEY))
     chex.assert_trees_all_equal(got, margins.hn(block, GAMMA))
 
 
-def test_a_margin_may_depend_on_the_cosines(reference):
+def test_a_margin_may_depend_on_the_cosines():
     """What later margins (say, weights from S itself) need: S is shown and its gradient flows."""
     image, text = reference.batch(5, PAIRS, WIDTH)
 
@@ -124,7 +125,7 @@ KINDS = {
 }
 
 
-def arrays(reference):
+def arrays():
     return {
         "trained": reference.batch(6, PAIRS, WIDTH),
         "given": (reference.unit(7, PAIRS, 5),),
@@ -147,36 +148,36 @@ def loss_of(kind, block_rows=None):
 
 
 @pytest.fixture(scope="module")
-def alone(reference, in_mapping):
+def alone(in_mapping):
     """alone(kind): value and gradients on one device."""
-    return functools.cache(lambda kind: in_mapping("none", loss_of(kind), **arrays(reference)))
+    return functools.cache(lambda kind: in_mapping("none", loss_of(kind), **arrays()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_devices_agree_with_one(reference, in_mapping, alone, kind):
-    got = in_mapping("shard_map 4x2", loss_of(kind), **arrays(reference))
+def test_devices_agree_with_one(in_mapping, alone, kind):
+    got = in_mapping("shard_map 4x2", loss_of(kind), **arrays())
     chex.assert_trees_all_close(got, alone(kind), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("mapping", ["shard_map 8x1", "shard_map 1x8", "pmap"])
-def test_all_kinds_agree_in_every_mapping(reference, in_mapping, alone, mapping):
+def test_all_kinds_agree_in_every_mapping(in_mapping, alone, mapping):
     """One program for the sum of all kinds, since compiling each of them is slow."""
 
     def loss(*args, axis_name):
         return sum(loss_of(kind)(*args, axis_name=axis_name) for kind in KINDS)
 
-    got = in_mapping(mapping, loss, **arrays(reference))
+    got = in_mapping(mapping, loss, **arrays())
     wanted = jax.tree.map(lambda *parts: sum(parts), *(alone(kind) for kind in KINDS))
     chex.assert_trees_all_close(got, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["row_shuffled", "frozen"])
-def test_blocks_agree_with_the_whole(reference, in_mapping, alone, kind):
-    got = in_mapping("none", loss_of(kind, block_rows=5), **arrays(reference))
+def test_blocks_agree_with_the_whole(in_mapping, alone, kind):
+    got = in_mapping("none", loss_of(kind, block_rows=5), **arrays())
     chex.assert_trees_all_close(got, alone(kind), rtol=1e-5, atol=1e-6)
 
 
-def test_frozen_geometry_changes_the_loss(reference):
+def test_frozen_geometry_changes_the_loss():
     image, text = reference.batch(8, PAIRS, WIDTH)
     hn = functools.partial(margins.hn, gamma=jnp.float32(GAMMA))
     live = contrastive.shifted_info_nce(image, text, 14.0, hn)

@@ -9,24 +9,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hnclip_jax import losses, types
-from hnclip_jax.config import LossGroup, MethodGroup
+from hnclip_jax import groups, losses, types
 from hnclip_jax.losses import contrastive, margins, objective
+from tests.losses import reference
 
 PAIRS, WIDTH, SCALE = 8, 6, 14.0
 SAME = np.array([0, 1, 2, 1, 4, 5, 6, 7], np.int32)
-build = functools.partial(objective.build, method=MethodGroup("clip"))
+build = functools.partial(objective.build, method=groups.MethodGroup("clip"))
 
 
 @pytest.fixture
-def embeddings(reference):
+def embeddings():
     image, text = reference.batch(0, PAIRS, WIDTH)
     words, patches = reference.unit(1, PAIRS, 4, WIDTH), reference.unit(2, PAIRS, 3, WIDTH)
     return types.Embeddings(image, text, patches, words, np.ones((PAIRS, 4), bool))
 
 
 def test_total_is_the_weighted_sum_of_the_named_terms(embeddings):
-    made = build(LossGroup(token_weight=0.25))
+    made = build(groups.LossGroup(token_weight=0.25))
     total, terms = made(embeddings, SCALE, step=0, same_pair=SAME)
     image, text, patches, words, word_mask = embeddings
     wanted = {
@@ -38,14 +38,14 @@ def test_total_is_the_weighted_sum_of_the_named_terms(embeddings):
 
 
 def test_without_weight_there_is_no_token_term(embeddings):
-    made = build(LossGroup())
+    made = build(groups.LossGroup())
     total, terms = made(types.Embeddings(embeddings.image, embeddings.text), SCALE, step=0)
     assert not made.needs_tokens
     assert terms == {"global": total}
-    assert build(LossGroup(token_weight=1.0)).needs_tokens
+    assert build(groups.LossGroup(token_weight=1.0)).needs_tokens
 
 
-def test_kinds_are_the_margins_they_name(reference, embeddings):
+def test_kinds_are_the_margins_they_name(embeddings):
     frozen, key = reference.unit(3, PAIRS, WIDTH), jax.random.key(0)
     wanted = {
         "info_nce": margins.none,
@@ -57,7 +57,7 @@ def test_kinds_are_the_margins_they_name(reference, embeddings):
     }
     seen = set()
     for kind, margin in wanted.items():
-        made = build(LossGroup(kind=kind))
+        made = build(groups.LossGroup(kind=kind))
         total, _ = made(embeddings, SCALE, step=0, key=key, geometry=frozen)
         geometry = frozen if kind == "frozen" else None
         direct = contrastive.shifted_info_nce(
@@ -70,9 +70,9 @@ def test_kinds_are_the_margins_they_name(reference, embeddings):
 
 
 def test_every_kind_of_the_config_is_known():
-    field = {field.name: field for field in dataclasses.fields(LossGroup)}["kind"]
+    field = {field.name: field for field in dataclasses.fields(groups.LossGroup)}["kind"]
     for kind in field.metadata["choices"]:
-        objective.margin_at(LossGroup(kind=kind), 0, jax.random.key(0))
+        objective.margin_at(groups.LossGroup(kind=kind), 0, jax.random.key(0))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_every_kind_of_the_config_is_known():
     ],
 )
 def test_gamma_follows_its_schedule(start, ramp, step, gamma):
-    loss = LossGroup(gamma=0.5, gamma_start_step=start, gamma_ramp_steps=ramp)
+    loss = groups.LossGroup(gamma=0.5, gamma_start_step=start, gamma_ramp_steps=ramp)
     got = jax.jit(functools.partial(objective.gamma_at, loss))(jnp.int32(step))
     assert got.dtype == jnp.float32
     np.testing.assert_array_equal(got, np.float32(gamma))
@@ -97,7 +97,7 @@ def test_gamma_follows_its_schedule(start, ramp, step, gamma):
 
 
 def test_schedule_reaches_the_loss(embeddings):
-    made = build(LossGroup(gamma=0.5, gamma_start_step=10, gamma_ramp_steps=4))
+    made = build(groups.LossGroup(gamma=0.5, gamma_start_step=10, gamma_ramp_steps=4))
     run = jax.jit(lambda step: made(embeddings, SCALE, step=step)[0])
     for step, gamma in ((0, 0.0), (11, 0.125), (20, 0.5)):
         wanted = losses.hn_clip(embeddings.image, embeddings.text, SCALE, gamma)
@@ -105,7 +105,9 @@ def test_schedule_reaches_the_loss(embeddings):
 
 
 def test_schedule_scales_a_given_constant_margin(embeddings):
-    made = build(LossGroup(kind="constant", gamma=0.0, constant_margin=0.4, gamma_ramp_steps=4))
+    made = build(
+        groups.LossGroup(kind="constant", gamma=0.0, constant_margin=0.4, gamma_ramp_steps=4)
+    )
     for step, margin in ((0, 0.0), (2, 0.2), (9, 0.4)):
         wanted = contrastive.shifted_info_nce(
             embeddings.image,
@@ -119,12 +121,12 @@ def test_schedule_scales_a_given_constant_margin(embeddings):
 @pytest.mark.parametrize(
     ("loss", "products"),
     [
-        (LossGroup(gamma=0.5), 2),
-        (LossGroup(gamma=0.0), 1),
-        (LossGroup(kind="info_nce"), 1),
-        (LossGroup(kind="constant"), 1),
-        (LossGroup(kind="row_shuffled", gamma=0.0), 1),
-        (LossGroup(kind="frozen", gamma=0.0), 1),
+        (groups.LossGroup(gamma=0.5), 2),
+        (groups.LossGroup(gamma=0.0), 1),
+        (groups.LossGroup(kind="info_nce"), 1),
+        (groups.LossGroup(kind="constant"), 1),
+        (groups.LossGroup(kind="row_shuffled", gamma=0.0), 1),
+        (groups.LossGroup(kind="frozen", gamma=0.0), 1),
     ],
     ids=["boosted", "gamma 0", "info_nce", "constant", "shuffled 0", "frozen 0"],
 )
@@ -136,9 +138,11 @@ def test_geometry_is_computed_only_where_it_is_used(embeddings, loss, products):
 
 
 def test_guard_can_be_switched_off(embeddings):
-    plain, _ = build(LossGroup())(embeddings, SCALE, step=0)
-    guarded, _ = build(LossGroup())(embeddings, SCALE, step=0, same_pair=SAME)
-    off, _ = build(LossGroup(guard_same_pair=False))(embeddings, SCALE, step=0, same_pair=SAME)
+    plain, _ = build(groups.LossGroup())(embeddings, SCALE, step=0)
+    guarded, _ = build(groups.LossGroup())(embeddings, SCALE, step=0, same_pair=SAME)
+    off, _ = build(groups.LossGroup(guard_same_pair=False))(
+        embeddings, SCALE, step=0, same_pair=SAME
+    )
     assert plain == off
     assert plain != guarded
 
@@ -147,14 +151,14 @@ def test_block_rows_reach_the_loss(embeddings):
     def run(loss):
         return lambda: build(loss)(embeddings, SCALE, step=0)[0]
 
-    blocked, whole = run(LossGroup(block_rows=3)), run(LossGroup())
+    blocked, whole = run(groups.LossGroup(block_rows=3)), run(groups.LossGroup())
     np.testing.assert_allclose(blocked(), whole(), rtol=1e-6)
     assert "scan" in str(jax.make_jaxpr(blocked)())
     assert "scan" not in str(jax.make_jaxpr(whole)())
 
 
 def test_measure_uses_the_margin_and_the_guard(embeddings):
-    made = build(LossGroup())
+    made = build(groups.LossGroup())
     got = made.measure(embeddings, SCALE, step=0, same_pair=SAME)
     wanted = losses.measure(
         embeddings.image,
@@ -168,15 +172,15 @@ def test_measure_uses_the_margin_and_the_guard(embeddings):
 
 def test_unknown_method_names_the_nearest():
     with pytest.raises(types.UserError, match="did you mean 'clip'"):
-        objective.build(LossGroup(), MethodGroup("clpi"))
+        objective.build(groups.LossGroup(), groups.MethodGroup("clpi"))
 
 
 @pytest.mark.parametrize(
     ("loss", "message"),
     [
-        (LossGroup(token_weight=1.0), "patches"),
-        (LossGroup(kind="row_shuffled"), "key"),
-        (LossGroup(kind="frozen"), "geometry"),
+        (groups.LossGroup(token_weight=1.0), "patches"),
+        (groups.LossGroup(kind="row_shuffled"), "key"),
+        (groups.LossGroup(kind="frozen"), "geometry"),
     ],
     ids=["tokens", "key", "geometry"],
 )

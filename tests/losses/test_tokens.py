@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from hnclip_jax import losses, types
+from tests.losses import reference
 
 PAIRS, PATCHES, WORDS, WIDTH = 8, 5, 7, 6
 SAME = np.array([0, 1, 2, 1, 4, 5, 0, 7], np.int32)
 
 
 @pytest.fixture
-def tokens(reference):
+def tokens():
     """patches, words, word_mask; captions of 1 to 6 words, caption 2 without any."""
     lengths = np.array([3, 6, 0, 1, 5, 2, 4, 6])
     position = np.arange(WORDS)[None, :]
@@ -35,7 +36,7 @@ def test_golden_of_one_word_and_two_patches():
     np.testing.assert_allclose(text_to_image, [[1.0, 0.9], [0.6, 1.0]], rtol=1e-6)
 
 
-def test_scores_equal_the_slow_ones(reference, tokens):
+def test_scores_equal_the_slow_ones(tokens):
     wanted, _ = reference.late_interaction(*tokens)
     got = jax.jit(losses.late_interaction)(*tokens)
     np.testing.assert_allclose(np.stack(got), wanted, rtol=1e-5, atol=1e-6)
@@ -44,7 +45,7 @@ def test_scores_equal_the_slow_ones(reference, tokens):
 
 @pytest.mark.parametrize("same_pair", [None, SAME], ids=["all", "guarded"])
 @pytest.mark.parametrize("scale", [1.0, 14.0])
-def test_value_and_gradients_equal_float64(reference, tokens, scale, same_pair):
+def test_value_and_gradients_equal_float64(tokens, scale, same_pair):
     patches, words, word_mask = tokens
 
     def loss(patches, words, scale):
@@ -71,7 +72,7 @@ def test_gradients_equal_differences(tokens):
     )
 
 
-def test_hidden_words_change_nothing(reference, tokens):
+def test_hidden_words_change_nothing(tokens):
     patches, words, word_mask = tokens
     other = np.where(word_mask[:, :, None], words, reference.unit(5, *words.shape))
     run = jax.grad(losses.token_interaction, argnums=(0, 1))

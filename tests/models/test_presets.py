@@ -1,12 +1,13 @@
 """Presets: published parameter counts, look-up, overrides from a config group."""
 
 import dataclasses
+import json
 import math
 
 import jax
 import pytest
 
-from hnclip_jax import config, types
+from hnclip_jax import groups, types
 from hnclip_jax.models import dual_encoder, presets
 
 # Totals as published by OpenAI and in the LAION checkpoints; Long-CLIP's are those of its file less
@@ -90,12 +91,12 @@ def test_unknown_preset_names_the_nearest():
 
 
 def test_from_group_keeps_the_preset_where_zero():
-    group = config.ModelGroup(preset="ViT-B/16")
+    group = groups.ModelGroup(preset="ViT-B/16")
     assert presets.from_group(group) == presets.get("ViT-B/16")
 
 
 def test_from_group_overrides_image_size_and_context():
-    group = config.ModelGroup(preset="ViT-B/16", image_size=384, context_length=248)
+    group = groups.ModelGroup(preset="ViT-B/16", image_size=384, context_length=248)
     model = presets.from_group(group)
     assert (model.image_size, model.context_length, model.patch_count) == (384, 248, 24 * 24)
     assert dataclasses.replace(model, image_size=224, context_length=77) == presets.get("ViT-B/16")
@@ -112,7 +113,7 @@ def test_from_group_overrides_image_size_and_context():
 )
 def test_from_group_refuses(group, message):
     with pytest.raises(types.UserError, match=message):
-        presets.from_group(config.ModelGroup(**{"preset": "ViT-B/32", **group}))
+        presets.from_group(groups.ModelGroup(**{"preset": "ViT-B/32", **group}))
 
 
 @pytest.mark.parametrize(
@@ -120,9 +121,39 @@ def test_from_group_refuses(group, message):
     [
         ({"activation": "quickgelu"}, "did you mean 'quick_gelu'"),
         ({"text_heads": 7}, "text_width is 512, which 7 heads do not divide"),
+        ({"pixel_mean": (0.5, 0.5)}, r"pixel_mean is \(0.5, 0.5\), but must be three"),
+        ({"pixel_mean": 0.5}, "pixel_mean is .*three finite numbers"),
+        ({"pixel_mean": None}, "pixel_mean is .*three finite numbers"),
+        ({"pixel_mean": "0.5"}, "pixel_mean is .*three finite numbers"),
+        ({"pixel_mean": [0.5, "0.5", 0.5]}, "pixel_mean is .*three finite numbers"),
+        ({"pixel_mean": [0.5, True, 0.5]}, "pixel_mean is .*three finite numbers"),
+        ({"pixel_mean": (0.5, float("nan"), 0.5)}, "pixel_mean is .*three finite numbers"),
+        ({"pixel_std": (0.5, 0.5, float("inf"))}, "pixel_std is .*three finite numbers"),
+        ({"pixel_std": (0.5, 0.5, 10**400)}, "pixel_std is .*three finite numbers"),
+        ({"pixel_std": [0.5, 0, 0.5]}, r"pixel_std is \(0.5, 0, 0.5\).*above 0"),
+        ({"pixel_std": (-0.5, 0.5, 0.5)}, "pixel_std is .*above 0"),
     ],
-    ids=["activation", "heads"],
+    ids=str,
 )
 def test_model_config_refuses(change, message):
     with pytest.raises(types.UserError, match=message):
         dataclasses.replace(presets.get("ViT-B/32"), **change)
+
+
+def test_a_model_config_comes_back_from_json_equal_and_usable_as_a_key():
+    model = dataclasses.replace(presets.get("tiny"), pixel_mean=(0, 0.5, 1), pixel_std=(0.5,) * 3)
+    back = presets.ModelConfig(**json.loads(json.dumps(dataclasses.asdict(model))))
+    assert back == model
+    assert {model: "found"}[back] == "found"
+    assert back.pixel_mean == (0.0, 0.5, 1.0)
+    assert all(type(x) is float for x in (*back.pixel_mean, *back.pixel_std))
+
+
+def test_every_preset_and_a_config_of_before_takes_pixels_as_clip_does():
+    for name in presets.list_presets():
+        found = presets.get(name)
+        assert found.pixel_mean == (0.48145466, 0.4578275, 0.40821073), name
+        assert found.pixel_std == (0.26862954, 0.26130258, 0.27577711), name
+    note = dataclasses.asdict(presets.get("tiny"))
+    del note["pixel_mean"], note["pixel_std"]
+    assert presets.ModelConfig(**note) == presets.get("tiny")

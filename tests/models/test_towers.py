@@ -97,7 +97,7 @@ def _unit(x):
 def _slow_image(params, pixels, model):
     """[1 + N, D] unit vectors of one image: class token, then patches."""
     kernel = params["patch_embed"]["kernel"].reshape(3, 3, 3, model.vision_width)
-    image = (pixels / 255 - vision.PIXEL_MEAN) / vision.PIXEL_STD
+    image = (pixels / 255 - np.asarray(model.pixel_mean)) / model.pixel_std
     tokens = [params["class_embedding"]]
     for row in range(0, 9, 3):
         for column in range(0, 9, 3):
@@ -147,12 +147,26 @@ def test_one_pixel_lands_in_its_patch_and_kernel_row(pixel):
 
 def test_uint8_is_normalised_and_floats_are_taken_as_they_are():
     pixels = _pixels()
-    normalised = (pixels / 255 - np.asarray(vision.PIXEL_MEAN)) / np.asarray(vision.PIXEL_STD)
-    np.testing.assert_allclose(vision.normalise(pixels), normalised, rtol=0, atol=1e-6)
+    clip = presets.PIXEL_MEAN, presets.PIXEL_STD
+    normalised = (pixels / 255 - np.asarray(clip[0])) / np.asarray(clip[1])
+    np.testing.assert_allclose(vision.normalise(pixels, *clip), normalised, rtol=0, atol=1e-6)
     floats = jnp.asarray(normalised, jnp.bfloat16)
-    np.testing.assert_array_equal(vision.normalise(floats), floats.astype(jnp.float32))
-    black = vision.normalise(np.zeros((1, 1, 1, 3), np.uint8))[0, 0, 0]
+    np.testing.assert_array_equal(vision.normalise(floats, *clip), floats.astype(jnp.float32))
+    black = vision.normalise(np.zeros((1, 1, 1, 3), np.uint8), *clip)[0, 0, 0]
     np.testing.assert_allclose(black, [-1.7922626, -1.7520971, -1.4802198], rtol=0, atol=1e-6)
+
+
+def test_a_model_takes_pixels_by_its_own_mean_and_deviation():
+    # Three of each that differ: channels and the two quantities cannot be mixed up.
+    mean, std = (0.5, 0.4, 0.3), (0.5, 0.25, 0.125)
+    model = dataclasses.replace(MODEL, pixel_mean=mean, pixel_std=std)
+    params, pixels = _params(model), _pixels()
+    found = dual_encoder.create(model, scan_layers=False).encode_image(params, pixels)
+    by_hand = (pixels / 255 - np.asarray(mean)) / np.asarray(std)
+    plain = dual_encoder.create(MODEL, scan_layers=False)
+    expected = plain.encode_image(params, by_hand.astype(np.float32))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE)
+    assert np.abs(found - plain.encode_image(params, pixels)).max() > 1e-2
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from hnclip_jax import config, types
+from hnclip_jax import groups, types
 from hnclip_jax.parallel import mesh as mesh_lib
 
 
@@ -18,7 +18,7 @@ from hnclip_jax.parallel import mesh as mesh_lib
     ],
 )
 def test_axes_multiply_to_the_devices(data, fsdp, count, shape):
-    group = config.ParallelGroup(data=data, fsdp=fsdp)
+    group = groups.ParallelGroup(data=data, fsdp=fsdp)
     mesh = mesh_lib.create(group, jax.devices()[:count])
     assert tuple(mesh.shape.values()) == shape
     assert mesh.axis_names == mesh_lib.AXES
@@ -27,9 +27,9 @@ def test_axes_multiply_to_the_devices(data, fsdp, count, shape):
 @pytest.mark.parametrize(
     ("group", "message"),
     [
-        (config.ParallelGroup(data=3), "does not give the 8 devices"),
-        (config.ParallelGroup(fsdp=3), "does not give the 8 devices"),
-        (config.ParallelGroup(mapper="pmap", fsdp=2), "must be 1"),
+        (groups.ParallelGroup(data=3), "does not give the 8 devices"),
+        (groups.ParallelGroup(fsdp=3), "does not give the 8 devices"),
+        (groups.ParallelGroup(mapper="pmap", fsdp=2), "must be 1"),
     ],
     ids=["data", "fsdp", "pmap"],
 )
@@ -39,7 +39,7 @@ def test_axes_that_do_not_fit(group, message):
 
 
 def test_a_batch_must_split_evenly_and_the_message_names_the_nearest_sizes():
-    mesh = mesh_lib.create(config.ParallelGroup())
+    mesh = mesh_lib.create(groups.ParallelGroup())
     mesh_lib.check_batch(mesh, 16)
     mesh_lib.check_batch(mesh, 16, micro_batches=2)
     with pytest.raises(types.UserError, match="nearest sizes: 16 or 24"):
@@ -49,6 +49,6 @@ def test_a_batch_must_split_evenly_and_the_message_names_the_nearest_sizes():
 
 
 def test_a_demanded_platform_is_checked():
-    mesh_lib.start(config.ParallelGroup(platform="cpu"))
+    mesh_lib.start(groups.ParallelGroup(platform="cpu"))
     with pytest.raises(types.UserError, match="asks for 'tpu', but JAX found 'cpu'"):
-        mesh_lib.start(config.ParallelGroup(platform="tpu"))
+        mesh_lib.start(groups.ParallelGroup(platform="tpu"))

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from hnclip_jax import config
+from hnclip_jax import groups
 from hnclip_jax.models import dual_encoder, presets
 from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.parallel import sharding
 
 
 def _mesh(fsdp):
-    return mesh_lib.create(config.ParallelGroup(fsdp=fsdp))
+    return mesh_lib.create(groups.ParallelGroup(fsdp=fsdp))
 
 
 @pytest.mark.parametrize(

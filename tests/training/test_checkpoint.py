@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from hnclip_jax import config, types
+from hnclip_jax import groups, types
 from hnclip_jax.models import dual_encoder
 from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.parallel import sharding
@@ -19,7 +19,7 @@ MESHES = {"8 devices": (2, 4), "1 device": (1, 1), "4 devices": (4, 1)}
 
 def _on(layout, values):
     data, fsdp = MESHES[layout]
-    mesh = mesh_lib.create(config.ParallelGroup(data=data, fsdp=fsdp), jax.devices()[: data * fsdp])
+    mesh = mesh_lib.create(groups.ParallelGroup(data=data, fsdp=fsdp), jax.devices()[: data * fsdp])
     return jax.device_put(values, sharding.state_shardings(mesh, values))
 
 
@@ -29,7 +29,7 @@ def values(small_config):
     model = dual_encoder.create(small_config)
     params = model.abstract_params()
     # AdamW with clipping and frozen parameters: as many kinds of containers as there are.
-    optim = config.OptimGroup(max_grad_norm=1.0, freeze=("^image/class",))
+    optim = groups.OptimGroup(max_grad_norm=1.0, freeze=("^image/class",))
     shapes = jax.eval_shape(
         lambda params: state.TrainState(
             np.int32(0), params, optimizer.build(optim, params, 10).init(params), params["text"]

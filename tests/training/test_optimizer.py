@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import PartitionSpec as P
 
-from hnclip_jax import config, types
+from hnclip_jax import groups, types
 from hnclip_jax.models import dual_encoder, presets
 from hnclip_jax.training import optimizer
 
@@ -17,30 +18,30 @@ def _rates(optim, total):
 
 
 def test_warm_up_then_half_a_cosine():
-    rates = _rates(config.OptimGroup(lr=2.0, warmup_steps=4), 12)
+    rates = _rates(groups.OptimGroup(lr=2.0, warmup_steps=4), 12)
     np.testing.assert_allclose(rates[:5], [0.5, 1.0, 1.5, 2.0, 2.0], rtol=1e-6)
     expected = [1 + np.cos(np.pi * k / 8) for k in range(9)]
     np.testing.assert_allclose(rates[4:], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_constant_rate_and_a_cosine_that_ends_above_zero():
-    assert _rates(config.OptimGroup(lr=3.0, schedule="constant"), 5) == [3.0] * 6
-    np.testing.assert_allclose(_rates(config.OptimGroup(lr=3.0, end_lr_fraction=0.1), 5)[-1], 0.3)
+    assert _rates(groups.OptimGroup(lr=3.0, schedule="constant"), 5) == [3.0] * 6
+    np.testing.assert_allclose(_rates(groups.OptimGroup(lr=3.0, end_lr_fraction=0.1), 5)[-1], 0.3)
 
 
 def test_one_step_of_warm_up():
-    np.testing.assert_allclose(_rates(config.OptimGroup(lr=1.0, warmup_steps=1), 4)[:2], [1.0, 1.0])
+    np.testing.assert_allclose(_rates(groups.OptimGroup(lr=1.0, warmup_steps=1), 4)[:2], [1.0, 1.0])
 
 
 def test_a_warm_up_as_long_as_the_run_is_an_error():
     with pytest.raises(types.UserError, match="warmup_steps"):
-        optimizer.schedule(config.OptimGroup(warmup_steps=5), 5)
+        optimizer.schedule(groups.OptimGroup(warmup_steps=5), 5)
 
 
 @pytest.mark.parametrize("scan", [True, False], ids=["scan", "unrolled"])
 def test_norms_and_biases_never_decay_stacked_or_not(scan):
     params = dual_encoder.create(presets.get("tiny"), scan_layers=scan).abstract_params()
-    labels = optimizer.labels(config.OptimGroup(), params)
+    labels = optimizer.labels(groups.OptimGroup(), params)
     for (path, label), leaf in zip(
         jax.tree_util.tree_leaves_with_path(labels), jax.tree.leaves(params), strict=True
     ):
@@ -78,7 +79,7 @@ def _adamw(value, gradients, rates, *, decay, b1=0.9, b2=0.999, eps=1e-8):
 
 
 def test_three_steps_equal_adamw_in_numpy():
-    optim = config.OptimGroup(lr=0.1, weight_decay=0.2, logit_scale_rate=10.0, schedule="constant")
+    optim = groups.OptimGroup(lr=0.1, weight_decay=0.2, logit_scale_rate=10.0, schedule="constant")
     params = _params()
     update = optimizer.build(optim, params, 3)
     state = update.init(params)
@@ -103,7 +104,7 @@ def test_three_steps_equal_adamw_in_numpy():
 
 
 def test_clipping_uses_the_norm_of_what_trains_only():
-    optim = config.OptimGroup(
+    optim = groups.OptimGroup(
         lr=1.0,
         max_grad_norm=1.0,
         freeze=("^text/",),
@@ -125,23 +126,198 @@ def test_clipping_uses_the_norm_of_what_trains_only():
 
 def test_frozen_parameters_hold_no_state():
     params = _params()
-    free = optimizer.build(config.OptimGroup(), params, 2).init(params)
-    frozen = optimizer.build(config.OptimGroup(freeze=("image/",)), params, 2).init(params)
+    free = optimizer.build(groups.OptimGroup(), params, 2).init(params)
+    frozen = optimizer.build(groups.OptimGroup(freeze=("image/",)), params, 2).init(params)
     count = lambda tree: sum(leaf.size for leaf in jax.tree.leaves(tree))  # noqa: E731
     assert count(free) - count(frozen) == 2 * params["image"]["proj"].size
 
 
 def test_freeze_patterns_must_match_and_leave_something():
     with pytest.raises(types.UserError, match="matches no parameter"):
-        optimizer.trained(config.OptimGroup(freeze=("vision",)), _params())
+        optimizer.trained(groups.OptimGroup(freeze=("vision",)), _params())
     with pytest.raises(types.UserError, match="leaves no parameter"):
-        optimizer.trained(config.OptimGroup(freeze=(".",)), _params())
-    fixed = optimizer.trained(config.OptimGroup(freeze_logit_scale=True), _params())
+        optimizer.trained(groups.OptimGroup(freeze=(".",)), _params())
+    fixed = optimizer.trained(groups.OptimGroup(freeze_logit_scale=True), _params())
     assert jax.tree.leaves(fixed) == [True, False, True]
 
 
 def test_the_description_counts_what_trains_and_what_decays():
-    optim = config.OptimGroup(freeze=("ln_final",), weight_decay=0.2)
+    optim = groups.OptimGroup(freeze=("ln_final",), weight_decay=0.2)
     assert optimizer.describe(optim, _params()) == (
         "7 parameters, 5 train, 4 of these with weight decay 0.2"
     )
+
+
+HELD = 3
+
+
+def _tables():
+    """Two tables of positions, of which only the text's has rows that may be held; -0.0 in one."""
+    rng = np.random.default_rng(1)
+    table = rng.normal(size=(8, 4)).astype("f4")
+    table[1, 2] = -0.0
+    return {
+        "image": {"position_embedding": jnp.asarray(rng.normal(size=(8, 4)), jnp.float32)},
+        "text": {
+            "ln_final": {"scale": jnp.array([1.0, 3.0])},
+            "position_embedding": jnp.asarray(table),
+        },
+        "logit_scale": jnp.array(2.0),
+    }
+
+
+def _gradients(params, steps=3):
+    """Gradients that are large where rows may be held, so that a leak would show."""
+    rng = np.random.default_rng(2)
+    made = [
+        jax.tree.map(lambda p: rng.normal(size=p.shape).astype("f4"), params) for _ in range(steps)
+    ]
+    for gradient in made:
+        gradient["text"]["position_embedding"][:HELD] *= 1e3
+    return made
+
+
+def _walk(optim, params, gradients, place=lambda tree: tree):
+    """Parameters and optimiser state after a compiled update for each gradient."""
+    update = optimizer.build(optim, params, len(gradients) + 1)
+    params = place(params)
+    state = jax.jit(update.init)(params)
+
+    @jax.jit
+    def one(params, state, gradient):
+        moves, state = update.update(gradient, state, params)
+        return optax.apply_updates(params, moves), state
+
+    for gradient in gradients:
+        params, state = one(params, state, place(gradient))
+    return params, state
+
+
+def _bits(array):
+    return np.asarray(array).view(np.int32)
+
+
+def _clipped(gradient, limit):
+    """A gradient in float64 without the held rows, scaled down to the norm `limit` where not 0."""
+    exact = jax.tree.map(np.float64, gradient)
+    exact["text"]["position_embedding"] = exact["text"]["position_embedding"][HELD:]
+    norm = np.sqrt(sum((leaf**2).sum() for leaf in jax.tree.leaves(exact)))
+    factor = min(1, limit / norm) if limit else 1
+    return jax.tree.map(lambda leaf: leaf * factor, exact)
+
+
+@pytest.mark.parametrize("clip", [0.0, 1.0], ids=["unclipped", "clipped"])
+def test_the_first_positions_keep_every_bit_and_the_rest_moves_as_adamw_says(clip):
+    # An epsilon of 1 lets the size of a gradient show, which Adam would divide away.
+    optim = groups.OptimGroup(
+        lr=0.1,
+        schedule="constant",
+        weight_decay=0.2,
+        eps=1.0,
+        max_grad_norm=clip,
+        freeze_first_positions=HELD,
+    )
+    params = _tables()
+    gradients = _gradients(params)
+    found, _ = _walk(optim, params, gradients)
+    start, end = (tree["text"]["position_embedding"] for tree in (params, found))
+    np.testing.assert_array_equal(_bits(end)[:HELD], _bits(start)[:HELD])
+    exact = [_clipped(gradient, clip) for gradient in gradients]
+    for tower, first in (("text", HELD), ("image", 0)):
+        start, end = (tree[tower]["position_embedding"][first:] for tree in (params, found))
+        steps = [gradient[tower]["position_embedding"] for gradient in exact]
+        expected = _adamw(start, steps, [0.1] * 3, decay=0.2, eps=1.0)
+        np.testing.assert_allclose(end, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_other_rows_move_as_without_the_setting():
+    params = _tables()
+    gradients = _gradients(params)
+    free, _ = _walk(groups.OptimGroup(weight_decay=0.2), params, gradients)
+    held, _ = _walk(
+        groups.OptimGroup(weight_decay=0.2, freeze_first_positions=HELD), params, gradients
+    )
+    free["text"]["position_embedding"] = free["text"]["position_embedding"][HELD:]
+    held["text"]["position_embedding"] = held["text"]["position_embedding"][HELD:]
+    jax.tree.map(np.testing.assert_array_equal, held, free)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf], ids=str)
+def test_what_is_no_number_in_a_held_row_reaches_nothing(bad):
+    params = _tables()
+    gradients = _gradients(params)
+    for gradient in gradients:
+        gradient["text"]["position_embedding"][0, 0] = bad
+    optim = groups.OptimGroup(max_grad_norm=1.0, freeze_first_positions=HELD)
+    found, state = _walk(optim, params, gradients)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((found, state)))
+
+
+@pytest.mark.parametrize("spec", [P("fsdp", None), P(None, "fsdp")], ids=["rows", "widths"])
+def test_a_table_that_is_split_over_devices_is_held_as_well(spec):
+    mesh = jax.make_mesh((2, 4), ("data", "fsdp"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    split = jax.sharding.NamedSharding(mesh, spec)
+    whole = jax.sharding.NamedSharding(mesh, P())
+
+    def place(tree):
+        return jax.tree.map(
+            lambda leaf: jax.device_put(leaf, split if np.ndim(leaf) == 2 else whole), tree
+        )
+
+    params = _tables()
+    gradients = _gradients(params)
+    optim = groups.OptimGroup(weight_decay=0.2, max_grad_norm=1.0, freeze_first_positions=HELD)
+    expected, _ = _walk(optim, params, gradients)
+    found, _ = _walk(optim, params, gradients, place)
+    table = found["text"]["position_embedding"]
+    assert table.sharding.is_equivalent_to(split, 2)
+    np.testing.assert_array_equal(
+        _bits(table)[:HELD], _bits(params["text"]["position_embedding"])[:HELD]
+    )
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, expected)
+
+
+def test_held_rows_of_a_table_that_is_frozen_anyway_change_nothing():
+    params = _tables()
+    gradients = _gradients(params)
+    frozen = {"freeze": ("text/position_embedding",), "max_grad_norm": 1.0}
+    expected, state = _walk(groups.OptimGroup(**frozen), params, gradients)
+    both = groups.OptimGroup(**frozen, freeze_first_positions=HELD)
+    found, other = _walk(both, params, gradients)
+    jax.tree.map(np.testing.assert_array_equal, (found, other), (expected, state))
+    np.testing.assert_array_equal(
+        found["text"]["position_embedding"], params["text"]["position_embedding"]
+    )
+    assert optimizer.describe(both, params) == optimizer.describe(
+        groups.OptimGroup(**frozen), params
+    )
+
+
+@pytest.mark.parametrize("held", [8, 9, 20])
+def test_as_many_held_rows_as_positions_are_an_error(held):
+    optim = groups.OptimGroup(freeze_first_positions=held)
+    for check in (optimizer.trained, optimizer.describe):
+        with pytest.raises(types.UserError) as caught:
+            check(optim, jax.eval_shape(_tables))
+        message = str(caught.value)
+        assert f"freeze_first_positions is {held}, but the model has 8 text positions" in message
+        assert "\n" not in message
+    optimizer.trained(groups.OptimGroup(freeze_first_positions=7), jax.eval_shape(_tables))
+
+
+def test_the_description_counts_held_rows_as_frozen():
+    optim = groups.OptimGroup(freeze_first_positions=HELD, weight_decay=0.2)
+    assert optimizer.describe(optim, _tables()) == (
+        "67 parameters, 55 train, 52 of these with weight decay 0.2"
+    )
+
+
+@pytest.mark.parametrize("scan", [True, False], ids=["scan", "unrolled"])
+def test_the_description_of_long_clip(scan):
+    shapes = dual_encoder.create(presets.get("LongCLIP-B"), scan_layers=scan).abstract_params()
+    free, held = (
+        optimizer.describe(groups.OptimGroup(freeze_first_positions=held), shapes)
+        for held in (0, 20)
+    )
+    assert free.startswith("149,708,289 parameters, 149,708,289 train")
+    assert held.startswith(f"149,708,289 parameters, {149_708_289 - 20 * 512:,} train")

@@ -1,5 +1,6 @@
 """The step: the same on one device, on every mesh, by pmap and in micro-batches."""
 
+import dataclasses
 import functools
 import re
 
@@ -9,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from hnclip_jax import config
+from hnclip_jax import groups
 from hnclip_jax.losses import objective
 from hnclip_jax.models import dual_encoder
 from hnclip_jax.parallel import mesh as mesh_lib
@@ -26,12 +27,12 @@ LAYOUTS = {
     "pmap 8": (8, 1, "pmap"),
 }
 LOSSES = {
-    "info_nce": config.LossGroup(kind="info_nce"),
-    "hn_clip": config.LossGroup(gamma=0.5),
-    "hn_clip and tokens": config.LossGroup(gamma=0.5, token_weight=1.0),
-    "row_shuffled": config.LossGroup(kind="row_shuffled"),
-    "frozen": config.LossGroup(kind="frozen"),
-    "constant": config.LossGroup(kind="constant"),
+    "info_nce": groups.LossGroup(kind="info_nce"),
+    "hn_clip": groups.LossGroup(gamma=0.5),
+    "hn_clip and tokens": groups.LossGroup(gamma=0.5, token_weight=1.0),
+    "row_shuffled": groups.LossGroup(kind="row_shuffled"),
+    "frozen": groups.LossGroup(kind="frozen"),
+    "constant": groups.LossGroup(kind="constant"),
 }
 
 
@@ -41,15 +42,15 @@ class Setting:
     def __init__(self, small_config, loss, layout=(1, 1, "mesh"), **recipe):
         data, fsdp, mapper = layout
         self.mesh = mesh_lib.create(
-            config.ParallelGroup(mapper=mapper, data=data, fsdp=fsdp),
+            groups.ParallelGroup(mapper=mapper, data=data, fsdp=fsdp),
             jax.devices()[: data * fsdp],
         )
-        self.model = dual_encoder.create(small_config)
-        optim = recipe.pop("optim", config.OptimGroup())
+        self.model = dual_encoder.create(small_config, scan_layers=recipe.pop("scan_layers", True))
+        optim = recipe.pop("optim", groups.OptimGroup())
         shapes = self.model.abstract_params()
         self.recipe = step.Recipe(
             model=self.model,
-            objective=recipe.pop("objective", None) or objective.build(loss, config.MethodGroup()),
+            objective=recipe.pop("objective", None) or objective.build(loss, groups.MethodGroup()),
             optimizer=recipe.pop("optimizer", optax.sgd(1.0)),
             trained=optimizer.trained(optim, shapes),
             seed=1,
@@ -140,7 +141,7 @@ def test_the_order_of_the_rows_does_not_matter(small_config, layout):
 
 
 def test_the_guard_reaches_across_devices(small_config):
-    free = config.LossGroup(gamma=0.5, guard_same_pair=False)
+    free = groups.LossGroup(gamma=0.5, guard_same_pair=False)
     unguarded = Setting(small_config, free, LAYOUTS["mesh 8x1"]).run(_batch())[1]
     guarded = _on_one_device(small_config, LOSSES["hn_clip"])[1]
     assert guarded.terms["loss"] < unguarded.terms["loss"] - 1e-3
@@ -183,7 +184,7 @@ def _collectives(setting):
 
 def test_the_boost_adds_no_collective(small_config):
     counts = [
-        _collectives(Setting(small_config, config.LossGroup(gamma=gamma), LAYOUTS["mesh 4x2"]))
+        _collectives(Setting(small_config, groups.LossGroup(gamma=gamma), LAYOUTS["mesh 4x2"]))
         for gamma in (0.0, 0.5)
     ]
     assert counts[0]
@@ -204,7 +205,7 @@ class _Counted:
 
 @pytest.mark.parametrize("layout", ["mesh 4x2", "pmap 8"])
 def test_one_compilation_and_no_hidden_transfer(small_config, layout):
-    counted = _Counted(objective.build(LOSSES["hn_clip"], config.MethodGroup()))
+    counted = _Counted(objective.build(LOSSES["hn_clip"], groups.MethodGroup()))
     setting = Setting(small_config, None, LAYOUTS[layout], objective=counted)
     now = setting.begin()
     traces = []
@@ -218,7 +219,7 @@ def test_one_compilation_and_no_hidden_transfer(small_config, layout):
 
 
 def test_frozen_parameters_do_not_move_by_a_bit(small_config):
-    optim = config.OptimGroup(freeze=("^image/",), lr=0.1, schedule="constant")
+    optim = groups.OptimGroup(freeze=("^image/",), lr=0.1, schedule="constant")
     model = dual_encoder.create(small_config)
     setting = Setting(
         small_config,
@@ -235,6 +236,70 @@ def test_frozen_parameters_do_not_move_by_a_bit(small_config):
     assert output.grad_norm < free.grad_norm
 
 
+@pytest.mark.parametrize(
+    ("layout", "scan", "split"),
+    [
+        ((1, 1, "mesh"), False, False),
+        (LAYOUTS["mesh 4x2"], True, True),
+        (LAYOUTS["pmap 8"], True, False),
+    ],
+    ids=["one device, unrolled", "mesh 4x2, a split table", "pmap 8"],
+)
+def test_the_first_positions_do_not_move_by_a_bit(small_config, layout, scan, split, monkeypatch):
+    if split:
+        rules = ((r"position_embedding$", "split"), *sharding.RULES)
+        monkeypatch.setattr(sharding, "RULES", rules)
+    steps, held = 3, 5
+
+    def setting(**more):
+        # An epsilon of 1 keeps Adam from dividing rounding by rounding.
+        optim = groups.OptimGroup(lr=0.5, eps=1.0, schedule="constant", weight_decay=0.1, **more)
+        shapes = dual_encoder.create(small_config, scan_layers=scan).abstract_params()
+        return Setting(
+            small_config,
+            LOSSES["hn_clip"],
+            layout,
+            scan_layers=scan,
+            optimizer=optimizer.build(optim, shapes, steps + 1),
+        )
+
+    found = setting(freeze_first_positions=held).run(_batch(), steps)[0].params
+    # By hand: steps of the whole table, after each of which its first rows are put back.
+    free = setting()
+    now = free.begin()
+    start = jax.device_get(now.params["text"]["position_embedding"])
+    for _ in range(steps):
+        now, _ = free.step(now, sharding.put_batch(free.mesh, _batch()))
+        text = now.params["text"]
+        table = text["position_embedding"]
+        assert table.sharding.is_fully_replicated != split
+        back = jax.device_put(table.at[:held].set(start[:held]), table.sharding)
+        params = {**now.params, "text": {**text, "position_embedding": back}}
+        now = dataclasses.replace(now, params=params)
+    expected = jax.device_get(now.params)
+    np.testing.assert_array_equal(found["text"]["position_embedding"][:held], start[:held])
+    _close(found, expected)
+    moved = np.abs(found["text"]["position_embedding"] - start)[held:].max(axis=1)
+    assert moved.min() > 1e-5
+
+
+def test_the_gradient_s_norm_leaves_out_held_positions(small_config):
+    def setting(**more):
+        return Setting(small_config, LOSSES["hn_clip"], **more)
+
+    optim = groups.OptimGroup(freeze_first_positions=5)
+    free = setting()
+    now, whole = free.run(_batch())
+    # The optimiser is plain gradient descent of rate 1, so that the difference is the gradient.
+    start = jax.device_get(free.begin()).params
+    gradient = jax.tree.map(lambda a, b: np.float64(a) - b, start, now.params)
+    rows = gradient["text"]["position_embedding"][:5]
+    held = setting(hold=functools.partial(optimizer.hold_positions, optim)).run(_batch())[1]
+    expected = np.sqrt(float(whole.grad_norm) ** 2 - (rows**2).sum())
+    np.testing.assert_allclose(held.grad_norm, expected, rtol=TOLERANCE)
+    assert held.grad_norm < whole.grad_norm * (1 - 100 * TOLERANCE)
+
+
 def test_the_scale_never_exceeds_its_limit(small_config):
     push = optax.GradientTransformation(
         lambda params: optax.EmptyState(),
@@ -247,7 +312,7 @@ def test_the_scale_never_exceeds_its_limit(small_config):
 
 
 def test_gamma_follows_its_schedule_inside_one_compiled_step(small_config):
-    loss = config.LossGroup(gamma=0.5, gamma_start_step=2)
+    loss = groups.LossGroup(gamma=0.5, gamma_start_step=2)
     setting = Setting(small_config, loss, optimizer=optax.set_to_zero())
     plain = _on_one_device(small_config, LOSSES["info_nce"])[1].terms["loss"]
     boosted = _on_one_device(small_config, LOSSES["hn_clip"])[1].terms["loss"]

@@ -1,0 +1,1 @@
+"""Safetensors, torch zips, TorchScript, old pickles, shards: bytes -> arrays, none executed."""
