@@ -186,29 +186,23 @@ def convert(
     *,
     dtype: str = "float32",
     vocabulary: str = "",
-    overwrite: bool = False,
     progress: export.Progress | None = None,
 ) -> list[pathlib.Path]:
     """Writes what `read` found in another layout, tensor by tensor; returns the files.
 
+    What is there goes; `check_target` tells before.
+
     Args:
       imported: from `read`.
       path, layout, dtype, vocabulary: as in `save`.
-      overwrite: whether files that are there already are replaced.
       progress: is told the bytes just written.
 
     Raises:
-      types.UserError: as `save`; also if a file is there already, or a value is not finite.
+      types.UserError: as `save`.
     """
-    path = pathlib.Path(path)
-    there = [str(file) for file in export.targets(path, layout) if file.exists()]
-    if there and not overwrite:
-        raise types.UserError(
-            f"{' and '.join(there)} is there already; choose another place, or --overwrite"
-        )
     numbers = dataclasses.asdict(imported.config)
     return export.write(
-        path,
+        pathlib.Path(path),
         layout,
         imported.arrays,
         numbers,
@@ -217,6 +211,15 @@ def convert(
         vocabulary=_vocabulary(layout, numbers, vocabulary),
         progress=progress,
     )
+
+
+def check_target(path: str | pathlib.Path, layout: str) -> None:
+    """Raises types.UserError if `layout` cannot be written at `path`, or would replace files."""
+    there = [str(file) for file in export.targets(pathlib.Path(path), layout) if file.exists()]
+    if there:
+        raise types.UserError(
+            f"already there: {', '.join(there)}; choose another place, or say --overwrite"
+        )
 
 
 def _build(numbers: presets.ModelConfig, group: groups.ModelGroup) -> dual_encoder.DualEncoder:

@@ -68,8 +68,11 @@ def test_every_way_to_the_file_leads_there(file, params, tmp_path):
     for path in (file, str(file), file.parent, tmp_path):  # tmp_path is the run folder.
         assert pretrained.read(path, SCANNED).weights.path == file
     assert_equal(hn.load(tmp_path)[1], params)
-    with pytest.raises(types.UserError, match=r"no weights at .*gone; tried .*gone/weights/model"):
+    with pytest.raises(types.UserError, match=r"no weights at .*gone: there is no such file"):
         hn.load(tmp_path / "gone")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(types.UserError, match=r"no weights at .*empty; tried .*empty/weights/mod"):
+        hn.load(tmp_path / "empty")
 
 
 def test_arrays_on_devices_are_fetched(small_config, params, tmp_path):

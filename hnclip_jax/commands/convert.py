@@ -38,6 +38,8 @@ def run(values: flags.FlagValues, arguments: list[str]) -> None:
     if len(arguments) != 2:
         raise types.UserError(f"needs SRC and DST; for example: {EXAMPLE}")
     source, target = (pathlib.Path(argument).expanduser() for argument in arguments)
+    if not values.overwrite:
+        pretrained.check_target(target, values.to)
     imported = pretrained.read(source, reading.group(values))
     print(imported.account(), file=sys.stderr, flush=True)
     with tqdm.tqdm(
@@ -53,7 +55,6 @@ def run(values: flags.FlagValues, arguments: list[str]) -> None:
             values.to,
             dtype=values.dtype,
             vocabulary=values.vocabulary,
-            overwrite=values.overwrite,
             progress=progress.update,
         )
     for file in written:

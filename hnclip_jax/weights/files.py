@@ -77,15 +77,13 @@ def find(path: str | pathlib.Path) -> pathlib.Path:
     path = pathlib.Path(path)
     if path.is_file():
         return path
+    if not path.is_dir():
+        raise types.UserError(f"no weights at {path}: there is no such file or folder")
     candidates = [path / name for name in _NAMES]
     for candidate in candidates:
         if candidate.is_file():
             return candidate
-    found = []
-    if path.is_dir():
-        found = sorted(
-            file for file in path.iterdir() if file.suffix in _ENDINGS and file.is_file()
-        )
+    found = sorted(file for file in path.iterdir() if file.suffix in _ENDINGS and file.is_file())
     if len(found) > 1:
         names = types.at_most_ten(file.name for file in found)
         raise types.UserError(f"{path} holds several files of weights ({names}); name one of them")
