@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pathlib
+import warnings
 from typing import Any
 
 import jax
@@ -51,11 +52,17 @@ def load(
       group: how to compute (dtype, scan_layers, remat), and how to read; see `read`.
       **options: fields of `groups.ModelGroup` instead of `group`.
 
+    Warns:
+      UserWarning: if something had to be assumed, as `read` says.
+
     Raises:
       types.UserError: see `read`; also for values that are not finite.
     """
     group = groups.ModelGroup(**options) if group is None else group
-    return read(path, group).load(group)
+    imported = read(path, group)
+    if imported.assumed:
+        warnings.warn(f"{imported.weights.path}: {imported.assumed}", stacklevel=2)
+    return imported.load(group)
 
 
 @dataclasses.dataclass(frozen=True)

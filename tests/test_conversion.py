@@ -205,7 +205,7 @@ def test_a_folder_of_hugging_face_that_was_stretched(small_hf, tmp_path):
 
 
 LAYOUTS = {
-    "openai": ({"tables": 1}, {}),
+    "openai": ({"tables": 1}, {"activation": "quick_gelu"}),
     "longclip": ({"tables": 2}, {}),
     "finelip": ({"tables": 2}, {}),
     "torchscript": ({"tables": 1}, {}),
@@ -254,7 +254,7 @@ def test_half_types_round_once_and_load_as_float32(layout, dtype, tmp_path):
     file = pretrained.convert(imported, tmp_path / f"half{suffix}", layout, dtype=dtype)[0]
     kind = getattr(torch, dtype)
     assert {value.dtype for value in tensors(file).values()} == {kind}
-    _, params = hn.load(file, scan_layers=False)
+    _, params = hn.load(file, scan_layers=False, activation="quick_gelu")
     for path, array in imported.arrays.items():
         if not path.startswith(rules.UNUSED):
             rounded = torch.tensor(np.asarray(array)).to(kind).float().numpy()

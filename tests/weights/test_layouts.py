@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import hnclip_jax as hn
 from hnclip_jax import types
 from hnclip_jax.weights import files, layouts
 from tests.weights import reference
@@ -43,6 +44,14 @@ def save(tmp_path):
         return tmp_path / name
 
     return save
+
+
+def test_loading_warns_of_what_it_had_to_assume(state, save):
+    path = save(state)
+    with pytest.warns(UserWarning, match=r"weights: activation quick_gelu is assumed, as OpenAI's"):
+        model, _ = hn.load(path)
+    assert model.config.activation == "quick_gelu"
+    assert hn.load(path, activation="gelu")[0].config.activation == "gelu"
 
 
 def test_openai(state, save):
