@@ -11,6 +11,7 @@ import torch
 
 import hnclip_jax as hn
 from hnclip_jax.models import dual_encoder, presets
+from hnclip_jax.weights import files
 from tests.weights import hostile, reference
 
 HERE = pathlib.Path(__file__).parent
@@ -42,7 +43,7 @@ def said(ran):
 
 
 @pytest.mark.parametrize(
-    ("to", "target", "files"),
+    ("to", "target", "expected"),
     [
         ("hnclip", "out", ["out/model.safetensors"]),
         ("hnclip", "out.safetensors", ["out.safetensors"]),
@@ -59,12 +60,12 @@ def said(ran):
     ],
 )
 def test_every_layout_is_written_where_it_belongs_and_said(
-    hnclip, longclip, tmp_path, to, target, files
+    hnclip, longclip, tmp_path, to, target, expected
 ):
     ran = hnclip("convert", longclip, tmp_path / target, f"--to={to}")
     assert ran.code == 0, ran.err
     written = ran.out.split()
-    assert written[: len(files)] == [str(tmp_path / file) for file in files]
+    assert written[: len(expected)] == [str(tmp_path / file) for file in expected]
     there = {str(path) for path in tmp_path.rglob("*") if path.is_file()}
     assert there == set(written)
     rows = said(ran)
@@ -74,9 +75,9 @@ def test_every_layout_is_written_where_it_belongs_and_said(
     assert rows["positions"] == "248 text, 4 x 4 image (32 pixels)"
     assert len(rows["sha256"]) == 64
     model, params = hn.load(written[0], activation="quick_gelu")
-    expected = hn.load(longclip)
-    assert model.config == expected[0].config
-    jax.tree.map(np.testing.assert_array_equal, params, expected[1])
+    same_model, same_params = hn.load(longclip)
+    assert model.config == same_model.config
+    jax.tree.map(np.testing.assert_array_equal, params, same_params)
 
 
 def test_positions_are_changed_on_request(hnclip, openai, tmp_path):
@@ -90,6 +91,16 @@ def test_positions_are_changed_on_request(hnclip, openai, tmp_path):
     assert "activation quick_gelu is assumed" in note
     model, _ = hn.load(tmp_path / "out")
     assert (model.config.context_length, model.config.image_size) == (200, 64)
+
+
+def test_rows_never_read_are_kept_while_the_positions_stay_as_they_were(hnclip, longclip, tmp_path):
+    kept = "unused/text/position_embedding"
+    assert hnclip("convert", longclip, tmp_path / "whole").code == 0
+    assert kept in files.read(tmp_path / "whole" / "model.safetensors").tree
+    assert hnclip("convert", longclip, tmp_path / "cut", "--context_length=200").code == 0
+    tree = files.read(tmp_path / "cut" / "model.safetensors").tree
+    assert kept not in tree
+    assert tree["text/position_embedding"].shape == (200, 64)
 
 
 def test_what_is_there_is_replaced_only_on_request(hnclip, longclip, tmp_path):
