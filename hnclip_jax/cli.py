@@ -1,6 +1,7 @@
 """`hnclip <command>`: finds the command, parses its flags, turns user mistakes into one line."""
 
 import importlib
+import os
 import re
 import sys
 import traceback
@@ -13,10 +14,13 @@ from hnclip_jax import types
 
 COMMANDS = {
     "train": "fine-tune a dual encoder on a list of pictures and captions",
-    "eval": "recall of given weights on a list",
+    "eval": "recall of given weights on a list or a benchmark",
+    "embed": "embeddings of a list, for `hnclip eval --embeddings` and for looking at",
+    "compare": "result files side by side, with what papers report",
+    "zeroshot": "classification by class names alone: ImageNet, CIFAR, any folder per class",
     "convert": "weights from any layout to any other",
     "inspect": "what a file of weights or a run is",
-    "data": "the built-in data set: `hnclip data scenes --out=DIR`",
+    "data": "lists of pictures and captions: scenes, check, stats, leak, pack, benchmarks",
 }
 """Name -> what it does; each is a module of hnclip_jax.commands."""
 
@@ -25,6 +29,7 @@ class Command(Protocol):
     """What a module in commands/ offers."""
 
     EXAMPLE: str
+    """How it is typed. Those with actions also have `describe(argv) -> (what, example)`."""
 
     def define_flags(self, values: flags.FlagValues, argv: list[str]) -> None:
         """Adds the command's flags to `values`."""
@@ -48,6 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(name, words[1:])
     except types.UserError as error:
         return _complain(name, str(error))
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; nothing must be flushed to it at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         return _complain(name, "stopped at once; what was saved before is untouched")
 
@@ -60,7 +69,10 @@ def _run(name: str, words: list[str]) -> int:
     argv = [f"hnclip {name}", *words]
     command.define_flags(values, argv)
     if "--help" in words or "-h" in words:
-        print(f"hnclip {name}: {COMMANDS[name]}\n\nExample:\n  {command.EXAMPLE}\n\nFlags:")
+        what, example = COMMANDS[name], command.EXAMPLE
+        if hasattr(command, "describe"):
+            what, example = command.describe(argv)
+        print(f"hnclip {name}: {what}\n\nExample:\n  {example}\n\nFlags:")
         print(_flags_help(values))
         return 0
     command.run(values, _parse(values, argv))
@@ -114,7 +126,7 @@ def _flags_help(values: flags.FlagValues) -> str:
 
 
 def _overview() -> str:
-    lines = [f"  {name:<8}{what}" for name, what in COMMANDS.items()]
+    lines = [f"  {name:<10}{what}" for name, what in COMMANDS.items()]
     return "\n".join(
         ["hnclip <command> [flags]", "", *lines, "", "hnclip <command> --help tells the flags."]
     )

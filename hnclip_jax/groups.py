@@ -18,13 +18,26 @@ def _field(default: Any, doc: str, *, choices: tuple = (), minimum: float = -mat
 class DataGroup:
     """The training list and how it is read."""
 
-    train: str = _field("", "list file (JSON or JSON lines), or 'scenes' for the built-in set")
+    train: str = _field(
+        "", "list file or folder, packed folder, 'tfds:NAME/SPLIT', or 'scenes', the built-in set"
+    )
     image_root: str = _field(
         "", "folder of the pictures, where the list's own paths do not lead to them"
     )
+    split: str = _field("", "rows of which split, where the list has several")
     missing: str = _field("error", "what a missing picture does", choices=("error", "skip"))
     empty_caption: str = _field(
         "error", "what an empty caption does", choices=("error", "skip", "keep")
+    )
+    exif_orientation: str = _field(
+        "ignore",
+        "pictures with an EXIF orientation: as stored, which is how the reference code takes them, "
+        "or turned upright",
+        choices=("ignore", "apply"),
+    )
+    max_pixels: int = _field(0, "pictures with more pixels are refused; 0 = 178,956,970", minimum=0)
+    transparency: str = _field(
+        "white", "colour that transparent pixels are laid on, a name or '#rrggbb'"
     )
     workers: int = _field(0, "processes that decode pictures; 0 = this one", minimum=0)
     vocabulary: str = _field("", "byte-pair vocabulary file; empty = the installed package's")
@@ -169,15 +182,29 @@ class TrainGroup:
 
 @dataclasses.dataclass(frozen=True)
 class EvalGroup:
-    """The list that recall is measured on, and when."""
+    """The list that recall is measured on, when, and what else is measured."""
 
-    data: str = _field("", "list file, or 'scenes'; empty = no evaluation")
+    data: str = _field(
+        "", "as data.train, or with eval.root a benchmark such as docci_goal; empty = no evaluation"
+    )
+    root: str = _field("", "the benchmark's own folder, or a published list of it")
+    split: str = _field("", "rows of which split, where the list has several")
     image_root: str = _field("", "folder of the pictures")
     every_steps: int = _field(0, "steps between evaluations; 0 = by epochs", minimum=0)
     every_epochs: int = _field(0, "epochs between evaluations; 0 = only at the end", minimum=0)
     batch_size: int = _field(128, "pairs embedded at once, over all devices", minimum=1)
-    block_rows: int = _field(1024, "rows of the similarity matrix held at once", minimum=1)
+    block_rows: int = _field(1024, "captions whose similarities are held at once", minimum=1)
     ks: tuple = _field((1, 5, 10), "the K of recall@K")
+    map_k: int = _field(0, "also mean average precision among the first so many; 0 = no", minimum=0)
+    relevance: str = _field(
+        "pair",
+        "what that takes for right: a caption's own picture, or all of its group (parent picture)",
+        choices=("pair", "group"),
+    )
+    bootstrap: int = _field(
+        0, "samples of the bootstrap that intervals are from; 0 = none", minimum=0
+    )
+    bootstrap_seed: int = _field(0, "seed of these samples", minimum=0)
 
 
 @dataclasses.dataclass(frozen=True)

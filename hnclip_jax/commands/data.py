@@ -1,50 +1,65 @@
-"""`hnclip data scenes`: draws the built-in data set."""
+"""`hnclip data <action>`: finds the action's file, commands/data_<action>.py."""
 
-import dataclasses
+import importlib
+import types as module_types
 
 from absl import flags
 
-from hnclip_jax import groups, types
-from hnclip_jax.commands import sources
+from hnclip_jax import types
 
-EXAMPLE = "hnclip data scenes --out=data/scenes --train=20000 --test_families=300"
-ACTIONS = ("scenes",)
+ACTIONS = {
+    "check": "preflight: what in a list would stop or spoil a run; can write a clean list",
+    "stats": "how long captions are, and which are nearly the same",
+    "leak": "pictures and captions of one list that are in another",
+    "pack": "a list as ArrayRecord shards, which are read faster",
+    "scenes": "draws the built-in data set",
+    "benchmarks": "which benchmarks are known, and what each is loaded from",
+}
+"""Action -> what it does; each is a module with EXAMPLE, define_flags and run, as a command is."""
+
+EXAMPLE = "\n  ".join(
+    (
+        "hnclip data check train.json --fix_out=clean.json",
+        "hnclip data stats train.json --weights=longclip-L.pt",
+        "hnclip data leak train.json test.json --fix_out=train_without_test.json",
+        "hnclip data pack train.json packed/train",
+        "hnclip data scenes --out=data/scenes --train=20000 --test_families=300",
+        "hnclip data benchmarks",
+        "hnclip data check --help        tells the flags of an action",
+    )
+)
 
 
 def define_flags(values: flags.FlagValues, argv: list[str]) -> None:
-    """Adds the command's flags to `values`."""
-    del argv
-    default = groups.DataGroup()
-    flags.DEFINE_string("out", default.scenes_dir, "folder to draw into", flag_values=values)
-    numbers = (
-        ("seed", default.scenes_seed, 0, "another seed draws another set"),
-        ("train", default.scenes_train, 4, "training pairs"),
-        ("test_families", default.scenes_test_families, 1, "test families of four"),
-        ("size", 48, 24, "pixels of a picture's side"),
-    )
-    for name, value, minimum, what in numbers:
-        flags.DEFINE_integer(name, value, what, lower_bound=minimum, flag_values=values)
-    flags.DEFINE_float(
-        "family_share",
-        default.scenes_family_share,
-        "share of the training pairs that come in families of four",
-        lower_bound=0.0,
-        upper_bound=1.0,
-        flag_values=values,
-    )
+    """Adds the flags of the action, which is the first word that is no flag."""
+    action = _action(argv)
+    if action in ACTIONS:
+        _module(action).define_flags(values, argv)
+
+
+def describe(argv: list[str]) -> tuple[str, str]:
+    """Returns what the action that is named does, and an example; of all actions if none is."""
+    action = _action(argv)
+    if action in ACTIONS:
+        return f"{action}: {ACTIONS[action]}", _module(action).EXAMPLE
+    return "; ".join(f"{name}: {what}" for name, what in ACTIONS.items()), EXAMPLE
 
 
 def run(values: flags.FlagValues, arguments: list[str]) -> None:
-    """Draws, and prints where the two lists are."""
-    if len(arguments) != 1 or arguments[0] not in ACTIONS:
-        raise types.UserError(f"needs one action of {', '.join(ACTIONS)}; for example: {EXAMPLE}")
-    group = dataclasses.replace(
-        groups.DataGroup(),
-        scenes_dir=values.out,
-        scenes_seed=values.seed,
-        scenes_train=values.train,
-        scenes_test_families=values.test_families,
-        scenes_family_share=values.family_share,
-    )
-    for path in sources.draw_scenes(group, values.size):
-        print(path)
+    """Does what the action says, with the words behind it."""
+    if not arguments:
+        raise types.UserError(
+            f"needs an action: {', '.join(ACTIONS)}; for example: {_module('check').EXAMPLE}"
+        )
+    action, *rest = arguments
+    if action not in ACTIONS:
+        raise types.unknown_name("action", action, ACTIONS)
+    _module(action).run(values, rest)
+
+
+def _action(argv: list[str]) -> str | None:
+    return next((word for word in argv[1:] if not word.startswith("-")), None)
+
+
+def _module(action: str) -> module_types.ModuleType:
+    return importlib.import_module(f"hnclip_jax.commands.data_{action}")

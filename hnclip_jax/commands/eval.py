@@ -3,84 +3,90 @@
 import contextlib
 import pathlib
 
-import jax
 from absl import flags
 
-from hnclip_jax import groups, pretrained, types
-from hnclip_jax.commands import reading, sources
-from hnclip_jax.data import tokenizer
-from hnclip_jax.evaluation import protocol
-from hnclip_jax.parallel import mesh as mesh_lib
-from hnclip_jax.parallel import sharding
+from hnclip_jax import groups, types
+from hnclip_jax.commands import embedding
+from hnclip_jax.evaluation import cache, protocol, retrieval, tables
 from hnclip_jax.training import logging
 
 EXAMPLE = "hnclip eval --weights=runs/demo --data=data/scenes/test.json --out=result.json"
+_OF_RANKING = ("embeddings", "out", "ks", "map_k", "relevance", "bootstrap", "bootstrap_seed")
 
 
 def define_flags(values: flags.FlagValues, argv: list[str]) -> None:
     """Adds the command's flags to `values`."""
     del argv
-    text = (
-        ("weights", None, "run folder, or weights in any layout that `hnclip inspect` knows"),
-        ("data", None, "list of pictures and captions, or 'scenes'"),
-        ("image_root", "", "folder of the pictures, where the list's paths do not lead to them"),
-        ("out", "", "result file (JSON) to write"),
-        ("vocabulary", "", "byte-pair vocabulary file; empty = the installed package's"),
+    embedding.define_flags(values)
+    flags.DEFINE_string(
+        "embeddings",
+        "",
+        "folder that `hnclip embed` wrote, instead of weights and data",
+        flag_values=values,
     )
-    for name, default, what in text:
-        flags.DEFINE_string(name, default, what, flag_values=values)
-    choices = (
-        ("missing", "error", ("error", "skip"), "what a missing picture does"),
-        ("empty_caption", "error", ("error", "skip", "keep"), "what an empty caption does"),
-        ("dtype", "float32", ("float32", "bfloat16"), "compute type of the towers"),
+    flags.DEFINE_string("out", "", "result file (JSON) to write", flag_values=values)
+    flags.DEFINE_list("ks", ["1", "5", "10", "25", "50"], "the K of recall@K", flag_values=values)
+    flags.DEFINE_enum(
+        "relevance",
+        "pair",
+        ("pair", "group"),
+        "what mAP takes for right: a caption's own picture, or all of its group (parent picture)",
+        flag_values=values,
     )
-    for name, default, valid, what in choices:
-        flags.DEFINE_enum(name, default, valid, what, flag_values=values)
     numbers = (
-        ("batch_size", 128, "pairs embedded at once, over all devices"),
-        ("workers", 0, "processes that decode pictures; 0 = this one"),
+        ("map_k", 10, "mean average precision among the first so many; 0 = no"),
+        ("bootstrap", 0, "samples of the bootstrap that intervals are from, say 1000; 0 = none"),
+        ("bootstrap_seed", 0, "seed of these samples"),
     )
     for name, default, what in numbers:
         flags.DEFINE_integer(name, default, what, lower_bound=0, flag_values=values)
-    reading.define_flags(values)
 
 
 def run(values: flags.FlagValues, arguments: list[str]) -> None:
     """Prints a table of recall; writes the result file if asked."""
     if arguments:
         raise types.UserError(f"does not understand {arguments[0]!r}; flags begin with --")
-    if not values.weights or not values.data:
-        raise types.UserError(f"needs --weights and --data; for example: {EXAMPLE}")
-    group = reading.group(values, dtype=values.dtype)
-    imported = pretrained.read(values.weights, group)
-    logging.say(imported.summary())
-    model, params = imported.load(group)
-    data = groups.DataGroup(missing=values.missing, empty_caption=values.empty_caption)
-    pictures = sources.read_list(
-        values.data,
-        "test",
-        data,
-        image_root=values.image_root,
-        image_size=model.config.image_size,
+    if not values.embeddings and not (values.weights and values.data):
+        raise types.UserError(
+            f"needs --weights and --data, or --embeddings; for example: {EXAMPLE}"
+        )
+    group = groups.EvalGroup(
+        ks=_numbers(values.ks),
+        map_k=values.map_k,
+        relevance=values.relevance,
+        bootstrap=values.bootstrap,
+        bootstrap_seed=values.bootstrap_seed,
     )
-    mesh = mesh_lib.create(groups.ParallelGroup())
-    evaluator = protocol.Evaluator(
-        model,
-        pictures,
-        mesh,
-        groups.EvalGroup(batch_size=_fitting(values.batch_size, mesh.size)),
-        tokenize=tokenizer.Tokenizer(values.vocabulary or None),
-        workers=values.workers,
-    )
-    params = jax.device_put(params, sharding.state_shardings(mesh, params))
-    with contextlib.closing(logging.Progress("embedding", "row")) as progress:
-        result = evaluator(params, progress)
-    print(protocol.table(result))
+    retrieval.check_ks(group.ks)
+    embedded = _kept(values) if values.embeddings else embedding.embed(values)
+    with contextlib.closing(logging.Progress("ranking", "caption")) as progress:
+        result = protocol.measure(embedded, group, progress)
+    print(tables.table(result))
     if values.out:
-        protocol.write(pathlib.Path(values.out), result, **imported.provenance())
+        protocol.write(pathlib.Path(values.out).expanduser(), result)
         logging.say(f"wrote {values.out}")
 
 
-def _fitting(batch_size: int, devices: int) -> int:
-    """Returns the next larger batch that the devices divide: padding makes any size right."""
-    return -(-max(batch_size, 1) // devices) * devices
+def _numbers(words: list[str]) -> tuple[int, ...]:
+    try:
+        return tuple(sorted({int(word) for word in words}))
+    except ValueError as error:
+        raise types.UserError(f"--ks={','.join(words)} are no whole numbers") from error
+
+
+def _kept(values: flags.FlagValues) -> cache.Embedded:
+    """Returns the embeddings of a folder, if its list is still the same."""
+    given = [name for name in values if values[name].present and name not in _OF_RANKING]
+    if given:
+        raise types.UserError(
+            f"--{given[0]} does not go with --embeddings, which were made before; leave it out, or "
+            "embed again"
+        )
+    folder = pathlib.Path(values.embeddings).expanduser()
+    embedded, source = cache.read(folder)
+    if embedding.has_changed(embedded, source):
+        raise types.UserError(
+            f"{embedded.protocol['list']} changed since it was embedded in {folder}; embed it again"
+        )
+    logging.say(f"{folder}: embeddings of {embedded.protocol['list']}")
+    return embedded

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 
 from hnclip_jax import config, groups, pretrained, types
-from hnclip_jax.data import lists, pipeline, tokenizer
+from hnclip_jax.data import images, lists, pipeline, tokenizer
 from hnclip_jax.losses import objective
 from hnclip_jax.models import dual_encoder
 from hnclip_jax.training import logging, loop, optimizer, step
@@ -83,13 +83,16 @@ def load_pair(
     pictures: lists.PictureList,
     encoder: dual_encoder.DualEncoder,
     tokenize: tokenizer.Tokenizer,
+    options: images.Options = images.DEFAULT,
 ) -> tuple[pipeline.LoadPair, int]:
     """Returns what loads one training pair of a list, and how many pairs there are."""
     records = pictures.records
     positions, captions = zip(*lists.pairs(records), strict=True)
     load = pipeline.LoadPair(
         pipeline.LoadImage(
-            [records[position].image for position in positions], encoder.config.image_size
+            [records[position].image for position in positions],
+            encoder.config.image_size,
+            options,
         ),
         pipeline.LoadText(captions, tokenize, encoder.config.context_length),
         lists.pair_ids(records),

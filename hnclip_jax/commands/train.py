@@ -11,6 +11,7 @@ from ml_collections import config_flags
 
 from hnclip_jax import config, pretrained, types
 from hnclip_jax.commands import parts, sources
+from hnclip_jax.commands import pictures as pictures_lib
 from hnclip_jax.data import lists, pipeline, tokenizer
 from hnclip_jax.evaluation import protocol
 from hnclip_jax.models import dual_encoder
@@ -71,7 +72,7 @@ def train(settings: config.Config, workdir: str, *, stop_after: int = 0) -> None
     run_folder.check(settings)
     mesh = _devices(settings)
     model, params, provenance = parts.start(settings.model)
-    pictures = _list(settings, "train", model)
+    pictures = _list(settings, "train", model).pictures
     test = _list(settings, "test", model) if settings.eval.data else None
     plan = dataclasses.replace(parts.plan(settings, pictures.report.pairs), stop_after=stop_after)
     recipe = parts.recipe(settings, model, plan.total_steps)
@@ -105,7 +106,7 @@ class _Job:
     mesh: jax.sharding.Mesh
     recipe: step.Recipe
     pictures: lists.PictureList
-    test: lists.PictureList | None
+    test: sources.Found | None
     provenance: dict[str, str]
 
 
@@ -120,19 +121,22 @@ def _devices(settings: config.Config) -> jax.sharding.Mesh:
     return mesh
 
 
-def _list(
-    settings: config.Config, split: str, model: dual_encoder.DualEncoder
-) -> lists.PictureList:
-    group = settings.data if split == "train" else settings.eval
-    name = settings.data.train if split == "train" else settings.eval.data
-    if not name:
+def _list(settings: config.Config, part: str, model: dual_encoder.DualEncoder) -> sources.Found:
+    data, test = settings.data, settings.eval
+    if part == "train" and not data.train:
         raise types.UserError("data.train is empty; set it to a list file, or to 'scenes'")
-    return sources.read_list(
-        name,
-        split,
-        settings.data,
-        image_root=group.image_root,
+    policies = {"missing": data.missing, "empty_caption": data.empty_caption}
+    source = (
+        sources.Source(data.train, "", data.image_root, data.split, **policies)
+        if part == "train"
+        else sources.Source(test.data, test.root, test.image_root, test.split, **policies)
+    )
+    return sources.read(
+        source.absolute(),
+        part=part,
+        drawn=data,
         image_size=model.config.image_size,
+        options=pictures_lib.options(data),
     )
 
 
@@ -207,7 +211,9 @@ def _loop(
 def _batches(job: _Job) -> Callable[[int], Iterator[types.Batch]]:
     data, train_group = job.settings.data, job.settings.train
     tokenize = tokenizer.Tokenizer(data.vocabulary or None)
-    load, count = parts.load_pair(job.pictures, job.recipe.model, tokenize)
+    load, count = parts.load_pair(
+        job.pictures, job.recipe.model, tokenize, pictures_lib.options(data)
+    )
 
     def batches(start_step: int) -> Iterator[types.Batch]:
         rows = pipeline.training(
@@ -227,11 +233,13 @@ def _batches(job: _Job) -> Callable[[int], Iterator[types.Batch]]:
 def _evaluate(job: _Job) -> Callable[[state.TrainState], dict[str, float]]:
     evaluator = protocol.Evaluator(
         job.recipe.model,
-        job.test,
+        job.test.pictures,
         job.mesh,
         job.settings.eval,
         tokenize=tokenizer.Tokenizer(job.settings.data.vocabulary or None),
         workers=job.settings.data.workers,
+        options=pictures_lib.options(job.settings.data),
+        benchmark=job.test.benchmark,
     )
 
     def evaluate(now: state.TrainState) -> dict[str, float]:

@@ -1,13 +1,10 @@
-"""List files (JSON or JSON lines) to checked records of one picture and its captions.
+"""Lists of pictures and captions, of any format, to checked records.
 
-The container is found from the content, the keys from the aliases below, and everything is checked
-before anything is returned. A training example is a pair: each caption of a record makes its own.
+`rows` says what a list holds, `paths` where its pictures are; here everything is checked before
+anything is returned. A training example is a pair: each caption of a record makes its own.
 """
 
 import dataclasses
-import difflib
-import hashlib
-import json
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -15,42 +12,48 @@ from typing import Any
 import numpy as np
 
 from hnclip_jax import types
+from hnclip_jax.data import rows as rows_lib
+from hnclip_jax.data import selection, survey, textfile
 
-IMAGE_KEYS = ("original_filename", "filename", "filepath", "image_file", "image", "file_name")
-"""Where a record's picture stands: the first key that is there."""
-
-TEXT_KEYS = (
-    "original_caption", "caption", "title", "description", "paragraph", "conversations", "sentences"
-)  # fmt: skip
-"""Where its text stands, likewise: a string, a list of strings, conversations[1].value or
-sentences[*].raw."""
-
-_MISSING = ("error", "skip")
-_EMPTY_CAPTION = ("error", "skip", "keep")
-_FORMATS = (
-    'needed are a JSON array, JSON lines, or {"annotations": [...]} without "images", '
-    'of rows like {"filename": "a.jpg", "caption": "A red kite."}'
-)
+_POLICIES = {
+    "missing": ("error", "skip"),
+    "empty_caption": ("error", "skip", "keep"),
+    "repeats": ("keep", "drop"),
+}
+_TUPLE = 20_000
+"""Up to so many records are a plain tuple; more are made from compressed rows as they are asked
+for, because 1.2 million long captions would not fit into a gigabyte."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Record:
-    """One row: its number in the file, from 0; a picture that exists; at least one caption."""
+    """A picture that exists, and at least one caption.
+
+    index: number of the row in the source, from 0.
+    image: a path, or an object with a `read` like that of `blobs.Blob`.
+    captions: stripped of blanks around them, else as they are.
+    id: of the source, or the picture's file name; no other record of the list has the same.
+    group: equal for a picture and the parts cut out of it, in a joint list; else "".
+    """
 
     index: int
-    image: str
+    image: Any
     captions: tuple[str, ...]
+    id: str = ""
+    group: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
     """What reading found.
 
-    rows: rows of the file.
+    rows: rows of the source, or of the split that was asked for.
     pairs: pictures times their captions, as kept.
     skipped_missing: rows left out because their picture is missing.
     skipped_empty: captions left out because they are blank, or no text at all.
     duplicates: kept captions whose text stands earlier in the list.
+    dropped_repeats: rows left out because their picture stands earlier.
+    missing_folders: missing pictures by folder as the list names it, the largest first.
     """
 
     rows: int
@@ -58,16 +61,22 @@ class Report:
     skipped_missing: int
     skipped_empty: int
     duplicates: int
+    dropped_repeats: int = 0
+    missing_folders: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
 class PictureList:
-    """The records of the list file at `path`, whose content has this SHA-256 (hexadecimal)."""
+    """The records of the list at `path`, whose content has this SHA-256 (hexadecimal).
 
-    records: tuple[Record, ...]
+    queries: positions of the records that ask in an evaluation, where not all do; None: all.
+    """
+
+    records: Sequence[Record]
     report: Report
     path: str
     sha256: str
+    queries: tuple[int, ...] | None = None
 
 
 def read(
@@ -76,48 +85,57 @@ def read(
     image_root: str = "",
     missing: str = "error",
     empty_caption: str = "error",
+    split: str = "",
+    repeats: str = "keep",
+    first_line: bool = False,
+    progress: textfile.Progress | None = None,
 ) -> PictureList:
-    """Returns the records of a list file.
+    """Returns the records of a list, in the order of the list.
 
-    A picture's path is tried as it is if absolute; else from the list's folder, from the folder
-    above, from `image_root`; in the end its bare name is looked up in `image_root`.
+    See `rows.read` for the formats and `paths` for where pictures are looked for.
 
     Args:
-      path: JSON array, JSON lines, or {"annotations": [...]}; UTF-8, a byte-order mark is ignored.
+      path: a list file, a folder of pictures and texts, tar shards, or a packed list.
       image_root: folder of the pictures, where the list's own paths do not lead to them.
       missing: what a missing picture does: "error" or "skip".
       empty_caption: what a caption does that is blank, absent or no string: "error", "skip" or
         "keep" (as the empty string). An empty list of captions counts as one empty caption.
+      split: rows of which split; several are joined by "+". Needed if the list has several.
+      repeats: what a row does whose picture stands in an earlier one: "keep" or "drop".
+      first_line: take only the first line of a folder's texts, as Urban-1K's readers do.
+      progress: called with bytes read and bytes in all, while a file is read.
 
     Raises:
       types.UserError: if the list cannot be read, or rows do not fit: how many, and the first ones.
     """
-    for policy, choices in ((missing, _MISSING), (empty_caption, _EMPTY_CAPTION)):
-        if policy not in choices:
-            raise types.unknown_name("policy", policy, choices)
+    given = {"missing": missing, "empty_caption": empty_caption, "repeats": repeats}
+    _check_policies(given)
     path = os.path.abspath(path)
-    content = _content(path)
-    rows = _rows(path, _text(path, content))
-    names = _image_names(path, rows)
-    captions = _captions(path, rows, empty_caption)
-    paths = _resolve(path, names, os.path.abspath(image_root) if image_root else "", missing)
-    records, skipped_empty = [], 0
-    for index, (image, texts) in enumerate(zip(paths, captions, strict=True)):
-        kept = tuple(text for text in texts if text or empty_caption == "keep")
-        skipped_empty += len(texts) - len(kept)
-        if image and kept:
-            records.append(Record(index, image, kept))
-    if not records:
-        raise types.UserError(f"{path}: all {len(rows)} rows were skipped, so nothing is left")
-    texts = [text for _, text in pairs(records)]
-    report = Report(
-        rows=len(rows),
-        pairs=len(texts),
-        skipped_missing=paths.count(""),
-        skipped_empty=skipped_empty,
-        duplicates=len(texts) - len(set(texts)),
+    packed = _read_packed(path)
+    if packed is not None:
+        if split:
+            raise types.UserError(f"{path} is packed, without splits; pack {split!r} by itself")
+        return packed
+    source = rows_lib.read(path, first_line=first_line, progress=progress)
+    found = survey.survey(
+        path,
+        source.rows,
+        survey.Policies(**given, splits=selection.splits(path, source.rows, split)),
+        os.path.abspath(image_root) if image_root else "",
     )
-    return PictureList(tuple(records), report, path, hashlib.sha256(content).hexdigest())
+    records: Sequence[Record] = survey.Kept(found, Record)
+    if len(records) <= _TUPLE:
+        records = tuple(records)
+    report = Report(
+        rows=found.rows,
+        pairs=found.pairs,
+        skipped_missing=found.gone.count,
+        skipped_empty=found.skipped_empty,
+        duplicates=found.pairs - found.texts,
+        dropped_repeats=found.dropped_repeats,
+        missing_folders=dict(sorted(found.folders.items(), key=lambda item: (-item[1], item[0]))),
+    )
+    return PictureList(records, report, path, source.sha256)
 
 
 def pairs(records: Sequence[Record]) -> list[tuple[int, str]]:
@@ -131,168 +149,42 @@ def pair_ids(records: Sequence[Record]) -> np.ndarray:
     Pairs of one picture have equal ids, and so have pairs of one caption text, and pairs that a
     chain of those connects. Equal ids mean: no negatives of each other.
     """
-    parents: dict[tuple[str, str], tuple[str, str]] = {}
+    parents: list[int] = []
 
-    def root(node: tuple[str, str]) -> tuple[str, str]:
-        while (parent := parents.setdefault(node, node)) != node:
-            parents[node] = parents[parent]
-            node = parent
-        return node
+    def root(picture: int) -> int:
+        while parents[picture] != picture:
+            parents[picture] = parents[parents[picture]]
+            picture = parents[picture]
+        return picture
 
-    pictures = [("picture", records[position].image) for position, _ in pairs(records)]
-    for picture, (_, caption) in zip(pictures, pairs(records), strict=True):
-        parents[root(("caption", caption))] = root(picture)
-    numbers: dict[tuple[str, str], int] = {}
-    return np.array([numbers.setdefault(root(p), len(numbers)) for p in pictures], np.int32)
-
-
-def _content(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        folder, name = os.path.split(path)
-        others = {*os.listdir(folder)} - {name} if os.path.isdir(folder) else ()
-        nearest = difflib.get_close_matches(name, others, n=1, cutoff=0.5)
-        hint = f"did you mean {nearest[0]!r}?" if nearest else "give the path of a list file"
-        raise types.UserError(f"cannot read list {path}: {error.strerror}; {hint}") from error
+    pictures: dict[Any, int] = {}
+    first_with: dict[bytes, int] = {}
+    pictures_of_pairs = []
+    for record in records:
+        picture = pictures.setdefault(record.image, len(pictures))
+        if picture == len(parents):
+            parents.append(picture)
+        for text in record.captions:
+            other = first_with.setdefault(selection.digest(text), picture)
+            parents[root(other)] = root(picture)
+            pictures_of_pairs.append(picture)
+    numbers: dict[int, int] = {}
+    return np.array(
+        [numbers.setdefault(root(p), len(numbers)) for p in pictures_of_pairs], np.int32
+    )
 
 
-def _text(path: str, content: bytes) -> str:
-    try:
-        return content.decode().removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        line, byte = content.count(b"\n", 0, error.start) + 1, content[error.start]
-        raise types.UserError(
-            f"{path}: line {line}, byte {error.start} of the file (0x{byte:02x}), is not UTF-8; "
-            "save the list as UTF-8"
-        ) from None
+def _check_policies(given: dict[str, str]) -> None:
+    for name, policy in given.items():
+        if policy not in _POLICIES[name]:
+            raise types.unknown_name("policy", policy, _POLICIES[name])
 
 
-def _rows(path: str, text: str) -> list[dict[str, Any]]:
-    start = text.lstrip()[:20]
-    if start.startswith("["):
-        rows = _parse(path, text)
-    elif start.startswith("{"):
-        rows = _rows_of_objects(path, text)
-    else:
-        found = f"begins with {start!r}" if start else "is empty"
-        raise types.UserError(f"{path} {found}; {_FORMATS}")
-    if not rows:
-        raise types.UserError(f"{path} holds no rows; {_FORMATS}")
-    wrong = [index for index, row in enumerate(rows) if not isinstance(row, dict)]
-    if wrong:
-        raise types.UserError(
-            f"{path}: {len(wrong)} of {len(rows)} rows are no objects ({_first(wrong)}); {_FORMATS}"
-        )
-    return rows
+def _read_packed(path: str) -> PictureList | None:
+    """Returns the list of a packed folder, None if it is none."""
+    if not os.path.isdir(path):
+        return None
+    # Here, because pack makes lists too; and its libraries are slow to load.
+    from hnclip_jax.data import pack
 
-
-def _rows_of_objects(path: str, text: str) -> list[Any]:
-    # Not splitlines: it would also cut at the line separators that JSON allows inside a string.
-    lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-    try:
-        json.loads(lines[0][1])
-    except json.JSONDecodeError:
-        lines = [(1, text)]  # one object, over several lines
-    rows = [_parse(path, line, number) for number, line in lines]
-    whole = rows[0]
-    if len(rows) > 1 or any(key in whole for key in IMAGE_KEYS):
-        return rows
-    if "images" not in whole and isinstance(whole.get("annotations"), list):
-        return whole["annotations"]
-    raise types.UserError(f"{path} is one object with the keys {_keys(whole)}; {_FORMATS}")
-
-
-def _parse(path: str, text: str, first_line: int = 1) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        line = first_line + error.lineno - 1
-        raise types.UserError(
-            f"{path}: no valid JSON at line {line}, column {error.colno}: {error.msg}"
-        ) from None
-
-
-def _image_names(path: str, rows: list[dict[str, Any]]) -> list[str]:
-    names = [row.get(_key(row, IMAGE_KEYS)) for row in rows]
-    wrong = [index for index, name in enumerate(names) if not isinstance(name, str) or not name]
-    if wrong:
-        raise types.UserError(
-            f"{path}: {len(wrong)} of {len(rows)} rows name no picture ({_first(wrong)}); the first"
-            f" has the keys {_keys(rows[wrong[0]])}, but needs a path in one of "
-            f"{', '.join(IMAGE_KEYS)}"
-        )
-    return names
-
-
-def _captions(path: str, rows: list[dict[str, Any]], empty_caption: str) -> list[list[str]]:
-    """Returns the stripped captions of every row, "" for what is none."""
-    if not any(_key(row, TEXT_KEYS) for row in rows):
-        raise types.UserError(
-            f"{path}: no row has a caption; row 0 has the keys {_keys(rows[0])}, but one of "
-            f"{', '.join(TEXT_KEYS)} is needed"
-        )
-    captions = [_texts(row) for row in rows]
-    wrong = [index for index, texts in enumerate(captions) if "" in texts]
-    if wrong and empty_caption == "error":
-        raise types.UserError(
-            f"{path}: {len(wrong)} of {len(rows)} rows have a caption that is blank, absent or no "
-            f"string ({_first(wrong)}); mend them, or set empty_caption to 'skip' or 'keep'"
-        )
-    return captions
-
-
-def _texts(row: dict[str, Any]) -> list[str]:
-    key = _key(row, TEXT_KEYS)
-    value = row.get(key)
-    if key == "conversations":
-        value = value[1] if isinstance(value, list) and len(value) > 1 else None
-        value = value.get("value") if isinstance(value, dict) else None
-    texts = value if isinstance(value, list) else [value]
-    if key == "sentences":
-        texts = [text.get("raw") if isinstance(text, dict) else text for text in texts]
-    return [text.strip() if isinstance(text, str) else "" for text in texts] or [""]
-
-
-def _resolve(path: str, names: list[str], image_root: str, missing: str) -> list[str]:
-    """Returns the path of every picture, "" for those that are missing."""
-    folder = os.path.dirname(path)
-    found = [next(filter(os.path.isfile, _candidates(n, folder, image_root)), "") for n in names]
-    by_name_alone: dict[str, str] = {}
-    for name, image in zip(names, found, strict=True):
-        if image and not image.endswith(name) and by_name_alone.setdefault(image, name) != name:
-            raise types.UserError(
-                f"{path}: pictures {by_name_alone[image]!r} and {name!r} would both be {image}; "
-                "keep their folders under image_root"
-            )
-    gone = [index for index, image in enumerate(found) if not image]
-    if gone and missing == "error":
-        name = names[gone[0]]
-        tried = ", ".join(_candidates(name, folder, image_root))
-        raise types.UserError(
-            f"{path}: {len(gone)} of {len(names)} pictures are missing ({_first(gone)}); the first,"
-            f" {name!r}, is none of {tried}; set image_root to their folder, or missing to 'skip'"
-        )
-    return found
-
-
-def _candidates(name: str, folder: str, image_root: str) -> list[str]:
-    # join leaves an absolute name as it is, so that one is tried once.
-    tried = [os.path.join(folder, name), os.path.join(os.path.dirname(folder), name)]
-    if image_root:
-        tried += [os.path.join(image_root, part) for part in (name, os.path.basename(name))]
-    return list(dict.fromkeys(tried))
-
-
-def _key(row: dict[str, Any], keys: tuple[str, ...]) -> str | None:
-    return next((key for key in keys if key in row), None)
-
-
-def _keys(row: dict[str, Any]) -> str:
-    return ", ".join(repr(key) for key in list(row)[:10]) or "(none)"
-
-
-def _first(indices: list[int]) -> str:
-    shown = ", ".join(map(str, indices[:5]))
-    return f"row {shown}{', ...' if len(indices) > 5 else ''}, counted from 0"
+    return pack.read(path) if pack.is_packed(path) else None

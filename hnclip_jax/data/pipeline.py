@@ -35,14 +35,20 @@ class Share:
 
 @dataclasses.dataclass(frozen=True)
 class LoadImage:
-    """Row -> {"image": [size, size, 3] uint8}."""
+    """Row -> {"image": [size, size, 3] uint8}.
 
-    paths: Sequence[str]
+    paths: what names the pictures: paths, or references of another kind.
+    size: pixels.
+    options: how files become pixels.
+    """
+
+    paths: Sequence[images.Reference]
     size: int
+    options: images.Options = images.DEFAULT
 
     def __call__(self, row: int) -> dict[str, np.ndarray]:
         """Decodes one picture."""
-        return {"image": images.load_image(self.paths[row], self.size)}
+        return {"image": images.load_image(self.paths[row], self.size, self.options)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,14 +160,17 @@ def _batches(
             f"a batch of {batch_size} cannot be split evenly over {share.process_count} processes"
         )
     mine = slice(share.process_index, None, share.process_count)
+    # In all about four: more than there are cores would only take turns.
+    threads = max(1, 4 // max(1, workers))
     batches = (
         rows.map(load)
         .slice(mine)
         .batch(batch_size // share.process_count, drop_remainder=True)
         .slice(slice(start_step, None))
-        .to_iter_dataset(grain.ReadOptions(num_threads=4, prefetch_buffer_size=8))
+        .to_iter_dataset(grain.ReadOptions(num_threads=threads, prefetch_buffer_size=8))
     )
     if workers:
+        # grain starts them anew instead of forking, which threads of JAX would not survive.
         options = grain.MultiprocessingOptions(num_workers=workers)
         batches = batches.mp_prefetch(options, worker_init_fn=_begin_worker)
     return _closing(iter(batches))

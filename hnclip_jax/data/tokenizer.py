@@ -32,6 +32,8 @@ VOCAB_SIZE = 49408
 _BYTE_SYMBOLS = 512  # each byte inside a word, then each byte at the end of a word
 _RULES = VOCAB_SIZE - _BYTE_SYMBOLS - 2
 _HEADER = b'"bpe_simple_vocab_16e6.txt#version'
+# All that ftfy and html.unescape change in ASCII; line ends are left, which both count as white.
+_MENDABLE = re.compile(r"[&\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _REMEDY = "give OpenAI's bpe_simple_vocab_16e6.txt(.gz) by data.vocabulary or vocab_path"
 
 
@@ -72,8 +74,9 @@ class Tokenizer:
     def __init__(self, vocab_path: str | None = None):
         self._vocab_path = vocab_path
         self._rules = _merge_rules(vocab_path)
-        # Words repeat, so nearly every look-up hits; bounded because captions never end.
-        self._word_ids = functools.lru_cache(maxsize=2**17)(self._merge)
+        # Both repeat, so nearly every look-up hits; bounded because captions never end.
+        self._word_ids = functools.lru_cache(maxsize=2**16)(self._merge)
+        self._piece_ids = functools.lru_cache(maxsize=2**17)(self._ids_of_piece)
 
     def __reduce__(self):
         return Tokenizer, (self._vocab_path,)
@@ -82,9 +85,10 @@ class Tokenizer:
         """Returns the ids of one caption, without begin and end."""
         if not isinstance(text, str):
             raise types.UserError(f"a caption must be a string, but this one is {text!r}")
-        text = html.unescape(html.unescape(ftfy.fix_text(text))).lower()
-        # The split drops white space, so there is none to strip or collapse.
-        return [token for word in _word_pattern().findall(text) for token in self._word_ids(word)]
+        if not text.isascii() or _MENDABLE.search(text):
+            text = html.unescape(html.unescape(ftfy.fix_text(text)))
+        # No word holds white space, so the pieces between it can be looked up whole.
+        return list(itertools.chain.from_iterable(map(self._piece_ids, text.lower().split())))
 
     def __call__(self, texts: Sequence[str] | str, context_length: int) -> Tokens:
         """Returns the padded ids of one or many captions.
@@ -110,8 +114,13 @@ class Tokenizer:
             truncated[row] = len(words) > len(kept)
         return Tokens(ids, truncated)
 
+    def _ids_of_piece(self, piece: str) -> tuple[int, ...]:
+        words = _word_pattern().findall(piece)
+        return tuple(itertools.chain.from_iterable(map(self._word_ids, words)))
+
     def _merge(self, word: str) -> tuple[int, ...]:
-        ids = [_byte_ids()[byte] for byte in word.encode()]
+        byte_ids = _byte_ids()
+        ids = [byte_ids[byte] for byte in word.encode()]
         ids[-1] += _BYTE_SYMBOLS // 2
         while True:
             found = [self._rules.get(pair, math.inf) for pair in itertools.pairwise(ids)]

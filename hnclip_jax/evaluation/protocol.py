@@ -3,24 +3,37 @@
 import dataclasses
 import importlib.metadata
 import json
+import os
 import pathlib
+import tempfile
 from typing import Any
 
 import jax
 import numpy as np
 
 from hnclip_jax import groups, types
-from hnclip_jax.data import lists, pipeline, tokenizer
-from hnclip_jax.evaluation import embed, retrieval
+from hnclip_jax.data import benchmarks, images, lists, pipeline, tokenizer
+from hnclip_jax.evaluation import bootstrap, cache, embed, retrieval
 from hnclip_jax.models import dual_encoder
+
+TIES = "expected rank among equal scores"
+_VERSIONS = ("hnclip_jax", "jax", "flax", "numpy", "pillow")
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """metrics: {"t2i_r@1": percent, ..., "ties": count}; protocol: JSON values."""
+    """What a result file holds.
+
+    metrics: {"t2i_r@1": percent, ..., "ties": count}.
+    protocol: JSON values.
+    intervals: {"t2i_r@1": [low, high], ...}; empty = not asked for.
+    diagnostics: recall by the other rules for ties, and tied queries per direction.
+    """
 
     metrics: dict[str, float]
     protocol: dict[str, Any]
+    intervals: dict[str, list[float]] = dataclasses.field(default_factory=dict)
+    diagnostics: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 class Evaluator:
@@ -35,6 +48,8 @@ class Evaluator:
         *,
         tokenize: tokenizer.Tokenizer,
         workers: int = 0,
+        options: images.Options = images.DEFAULT,
+        benchmark: str | None = None,
     ) -> None:
         """Prepares; nothing is embedded yet.
 
@@ -42,17 +57,20 @@ class Evaluator:
           model: the model.
           pictures: the list, checked.
           mesh: the device mesh.
-          group: batch and block sizes, ks.
+          group: batch and block sizes, ks, and what else is measured.
           tokenize: caption -> ids.
           workers: processes that load rows; 0 = threads of this one.
+          options: how files become pixels.
+          benchmark: the name of the protocol that the list is; None = it is none.
         """
         self._model, self._pictures, self._group = model, pictures, group
+        self._benchmark = benchmark
         self._embed = embed.Embedder(model, mesh, batch_size=group.batch_size, workers=workers)
         records = pictures.records
         positions, captions = zip(*lists.pairs(records), strict=True)
         self._text_to_image = np.asarray(positions)
         self._images = pipeline.LoadImage(
-            [record.image for record in records], model.config.image_size
+            [record.image for record in records], model.config.image_size, options
         )
         self._texts = pipeline.LoadText(captions, tokenize, model.config.context_length)
 
@@ -63,28 +81,36 @@ class Evaluator:
           params: the model's parameters.
           progress: called with (rows done, rows) as pictures and captions are embedded.
         """
-        pictures, texts = len(self._images.paths), len(self._texts.captions)
+        return measure(self.embed(params, progress), self._group)
+
+    def embed(self, params: types.Params, progress: embed.Progress | None = None) -> cache.Embedded:
+        """Returns the embeddings of the list, and how they came about; see `__call__`."""
+        records, captions = self._pictures.records, self._texts.captions
+        pictures, texts = len(records), len(captions)
 
         def shift(before: int) -> embed.Progress | None:
             return progress and (lambda done, _: progress(before + done, pictures + texts))
 
         image, _ = self._embed("image", params, self._images, pictures, shift(0))
         text, truncated = self._embed("text", params, self._texts, texts, shift(pictures))
-        metrics = retrieval.retrieval_metrics(
-            image,
-            text,
-            self._text_to_image,
-            self._group.ks,
-            block_rows=self._group.block_rows,
+        return cache.Embedded(
+            image=image,
+            text=text,
+            text_to_image=self._text_to_image,
+            ids=tuple(getattr(record, "id", "") for record in records),
+            groups=tuple(getattr(record, "group", "") for record in records),
+            queries=getattr(self._pictures, "queries", None),
+            protocol=self._protocol(pictures, texts, truncated),
         )
-        return Result(metrics, self._protocol(pictures, texts, truncated))
 
     def _protocol(self, pictures: int, texts: int, truncated: int) -> dict[str, Any]:
         report = self._pictures.report
-        size = self._model.config.image_size
         return {
+            # A part of a benchmark is not that benchmark.
+            "benchmark": None if report.skipped_missing else self._benchmark,
             "list": str(self._pictures.path),
             "list_sha256": self._pictures.sha256,
+            "content_sha256": benchmarks.fingerprint(self._pictures),
             "pictures": pictures,
             "captions": texts,
             "skipped_missing": report.skipped_missing,
@@ -92,46 +118,101 @@ class Evaluator:
             "duplicate_captions": report.duplicates,
             "truncated_captions": truncated,
             "context_length": self._model.config.context_length,
-            "image_size": size,
-            "image_transform": f"shorter side to {size}, Pillow bicubic, centre crop",
-            "compute_dtype": self._model.compute.dtype,
-            "similarity": "cosine, float32, precision highest",
-            "ties": "expected rank among equal scores",
-            "unit": "percent",
+            **image_protocol(self._images, self._model),
             "devices": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
-            "versions": {
-                name: importlib.metadata.version(name)
-                for name in ("hnclip_jax", "jax", "flax", "numpy", "pillow")
-            },
+            "versions": versions(),
         }
 
 
-def table(result: Result) -> str:
-    """Returns recall as text: a line per direction, a column per K."""
-    ks = [name.removeprefix("t2i_r@") for name in result.metrics if name.startswith("t2i_r@")]
-    lines = [f"{result.protocol['captions']:,} captions, {result.protocol['pictures']:,} pictures"]
-    lines.append("".join(["direction".ljust(16), *(f"R@{k}".rjust(8) for k in ks)]))
-    for title, key in (("text to image", "t2i"), ("image to text", "i2t")):
-        values = (f"{result.metrics[f'{key}_r@{k}']:.2f}".rjust(8) for k in ks)
-        lines.append("".join([title.ljust(16), *values]))
-    lines.append(
-        f"ties {result.metrics['ties']}, truncated captions "
-        f"{result.protocol['truncated_captions']}, duplicate captions "
-        f"{result.protocol['duplicate_captions']}"
+def versions() -> dict[str, str]:
+    """Returns the versions of what results depend on."""
+    return {name: importlib.metadata.version(name) for name in _VERSIONS}
+
+
+def image_protocol(
+    load: pipeline.LoadImage, model: dual_encoder.DualEncoder
+) -> dict[str, str | int]:
+    """Returns how pictures became embeddings."""
+    size, options = model.config.image_size, load.options
+    ready = sum(hasattr(reference, "pixels") for reference in load.paths)
+    packed = f"{ready} of {len(load.paths)} when packed: " if ready else ""
+    return {
+        "image_size": size,
+        "image_transform": f"{packed}shorter side to {size}, Pillow bicubic, centre crop",
+        "exif_orientation": options.exif_orientation,
+        "transparency": options.background,
+        "compute_dtype": model.compute.dtype,
+    }
+
+
+def measure(
+    embedded: cache.Embedded, group: groups.EvalGroup, progress: embed.Progress | None = None
+) -> Result:
+    """Returns recall both ways, and what else the group asks for.
+
+    Args:
+      embedded: the list.
+      group: ks, map_k, relevance, block_rows, bootstrap.
+      progress: called with (captions done, captions) as they are ranked.
+    """
+    measured = retrieval.measure(
+        embedded.image,
+        embedded.text,
+        embedded.text_to_image,
+        queries=embedded.queries,
+        groups=embedded.groups,
+        relevance=group.relevance,
+        map_k=group.map_k,
+        block_rows=group.block_rows,
+        progress=progress,
     )
-    return "\n".join(lines)
+    samples, seed = group.bootstrap, group.bootstrap_seed
+    protocol = {
+        **embedded.protocol,
+        **{f"{name}_queries": len(found.greater) for name, found in measured.ranks.items()},
+        **{f"{name}_gallery": count for name, count in measured.gallery.items()},
+        "similarity": "cosine, float32, precision highest",
+        "ties": TIES,
+        "unit": "percent",
+    }
+    if group.map_k:
+        protocol["relevance"] = group.relevance
+    if samples:
+        protocol["interval"] = (
+            f"{bootstrap.LEVEL:.0%} percentile bootstrap over queries, {samples} samples, "
+            f"seed {seed}"
+        )
+    return Result(
+        measured.metrics(group.ks),
+        protocol,
+        bootstrap.intervals(measured, group.ks, samples, seed) if samples else {},
+        measured.diagnostics(group.ks),
+    )
 
 
 def write(path: str | pathlib.Path, result: Result, **more: Any) -> None:
-    """Writes {"metrics": ..., "protocol": ...} as JSON; `more` joins the protocol.
+    """Writes {"metrics": ..., "protocol": ..., ...} as JSON; `more` joins the protocol.
 
     Raises:
       types.UserError: if the file cannot be written.
     """
+    content = dataclasses.asdict(result)
+    content["protocol"].update(more)
+    write_json(path, {name: value for name, value in content.items() if value})
+
+
+def write_json(path: str | pathlib.Path, content: dict[str, Any]) -> None:
+    """Writes a JSON file, whole or not at all.
+
+    Raises:
+      types.UserError: if it cannot be written.
+    """
     path = pathlib.Path(path)
-    content = {"metrics": result.metrics, "protocol": {**result.protocol, **more}}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(content, indent=2) + "\n")
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as scratch:
+            file = pathlib.Path(scratch) / path.name
+            file.write_text(json.dumps(content, indent=2) + "\n")
+            os.replace(file, path)
     except OSError as error:
         raise types.UserError(f"cannot write {path}: {error.strerror}") from error

@@ -1,37 +1,64 @@
-"""Ranks and recall, both directions, any number of captions per picture, a block at a time.
+"""ties.Ranks, recall and precision, both directions, any number of captions per picture."""
 
-A rank is counted, not sorted: how many wrong items of the gallery score above the best right one,
-and how many score the same. Equal scores are shared out by chance, so that a model which gives
-every item one score gets K / M, not 100 %.
-"""
-
-import math
+import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from hnclip_jax import types
+from hnclip_jax.evaluation import counting, precision, ties
+from hnclip_jax.evaluation import relevance as right
 
-# Every product has this many rows, because the last bit of a score may depend on the shape of the
-# product that it came from. So no count depends on the size of the blocks.
-_TILE = 128
-_PADDED_ITEM, _PADDED_QUERY = -1, -2
+DIRECTIONS = ("t2i", "i2t")
+"""Caption asks for its picture; picture asks for its captions."""
 
 
-class Ranks(NamedTuple):
-    """Where the best right item of each query stands; int64, one entry per query.
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """What a gallery gave, per query.
 
-    greater: wrong items with a higher score.
-    equal: wrong items with the same score.
-    right: right items with that score; 1 or more.
+    ranks: direction -> one rank per query, in the order of the rows.
+    gallery: direction -> items of the gallery.
+    precisions: direction -> [queries] AP@map_k from 0 to 1; zeros if map_k is 0.
+    map_k: how many items average precision looked at.
     """
 
-    greater: np.ndarray
-    equal: np.ndarray
-    right: np.ndarray
+    ranks: dict[str, ties.Ranks]
+    gallery: dict[str, int]
+    precisions: dict[str, np.ndarray]
+    map_k: int
+
+    def shares(self, direction: str, ks: Sequence[int]) -> dict[str, np.ndarray]:
+        """Returns {"r@1": [queries] chance from 0 to 1 of a hit, ..., "map@10": ...}."""
+        found = self.ranks[direction]
+        shares = {f"r@{k}": ties.hits(found, k) for k in ks}
+        if self.map_k:
+            shares[f"map@{self.map_k}"] = self.precisions[direction]
+        return shares
+
+    def metrics(self, ks: Sequence[int]) -> dict[str, float]:
+        """Returns the numbers that `retrieval_metrics` describes."""
+        check_ks(ks)
+        metrics: dict[str, float] = {}
+        for name, found in self.ranks.items():
+            for key, share in self.shares(name, ks).items():
+                metrics[f"{name}_{key}"] = float(100 * np.sum(share) / len(share))
+            metrics[f"{name}_median_rank"] = float(np.median(ties.places(found)))
+        metrics["ties"] = sum(int(np.count_nonzero(found.equal)) for found in self.ranks.values())
+        return metrics
+
+    def diagnostics(self, ks: Sequence[int]) -> dict[str, dict[str, float]]:
+        """Returns recall by the two other rules for ties, and the tied queries per direction."""
+        by_rule = {
+            rule: {
+                f"{name}_r@{k}": ties.recall(found, k, rule)
+                for name, found in self.ranks.items()
+                for k in ks
+            }
+            for rule in ties.RULES[1:]
+        }
+        tied = {name: int(np.count_nonzero(found.equal)) for name, found in self.ranks.items()}
+        return {**by_rule, "tied_queries": tied}
 
 
 def retrieval_metrics(
@@ -40,193 +67,157 @@ def retrieval_metrics(
     text_to_image: Sequence[int] | types.Array | None = None,
     ks: Sequence[int] = (1, 5, 10),
     *,
+    queries: Sequence[int] | None = None,
+    groups: Sequence[str] | types.Array | None = None,
+    relevance: str = "pair",
+    map_k: int = 0,
     block_rows: int = 1024,
 ) -> dict[str, float]:
-    """Returns recall at each of `ks` in percent, by cosine, and the number of tied queries.
+    """Returns recall at each of `ks` in percent, by cosine, median ranks, and the tied queries.
 
     Args:
       image: [M, D] embeddings of the pictures, of any length.
       text: [T, D] embeddings of the captions, of any length.
       text_to_image: [T] int, the row of each caption's picture; None = row i belongs to row i.
       ks: how many items of the gallery count as found.
-      block_rows: queries whose scores are held at once, rounded up to a multiple of 128. It bounds
-        the memory and changes no result.
+      queries, groups, relevance, map_k, block_rows: as in `measure`.
 
     Returns:
-      {"t2i_r@1": caption finds picture, ..., "i2t_r@1": picture finds any of its captions, ...,
-      "ties": queries of both directions for which a wrong item scores the same as the right one}.
+      {"t2i_r@1": caption finds picture, ..., "t2i_median_rank": from 1, "i2t_r@1": picture finds
+      any of its captions, ..., "i2t_median_rank": ..., "ties": queries of both directions for which
+      a wrong item scores the same as the right one}; with map_k also "t2i_map@10" in percent, ...
 
     Raises:
-      types.UserError: for shapes that do not fit, values that are not finite, a row number out of
-        range, a picture without a caption, or a K below 1.
+      types.UserError: for a K below 1; and as `measure`.
     """
-    if not all(isinstance(k, int | np.integer) and k >= 1 for k in ks):
-        raise types.UserError(f"ks is {tuple(ks)}; recall@K needs whole numbers from 1")
-    directions = ranks(image, text, text_to_image, block_rows=block_rows)
-    metrics: dict[str, float] = {
-        f"{name}_r@{k}": recall(found, k) for name, found in directions.items() for k in ks
-    }
-    metrics["ties"] = sum(int(np.count_nonzero(found.equal)) for found in directions.values())
-    return metrics
+    check_ks(ks)
+    measured = measure(
+        image,
+        text,
+        text_to_image,
+        queries=queries,
+        groups=groups,
+        relevance=relevance,
+        map_k=map_k,
+        block_rows=block_rows,
+    )
+    return measured.metrics(ks)
 
 
-def ranks(
+def measure(
     image: types.Array,
     text: types.Array,
     text_to_image: Sequence[int] | types.Array | None = None,
     *,
+    queries: Sequence[int] | None = None,
+    groups: Sequence[str] | types.Array | None = None,
+    relevance: str = "pair",
+    map_k: int = 0,
     block_rows: int = 1024,
-) -> dict[str, Ranks]:
-    """Returns {"t2i": one rank per caption, "i2t": one rank per picture}.
+    progress: counting.Progress | None = None,
+) -> Measured:
+    """Returns the ranks, and the average precisions if asked, of every query.
 
-    Args and errors are those of `retrieval_metrics`.
+    Args:
+      image, text, text_to_image: as in `retrieval_metrics`.
+      queries: rows of the pictures that ask, and whose captions ask; None = all. The gallery is
+        whole in any case.
+      groups: [M], of each picture; "" = none. Only relevance "group" looks at it.
+      relevance: what average precision takes for right: a "pair" alone, or every picture and
+        caption of the "group". Recall is that of pairs in both.
+      map_k: how many items of the gallery average precision looks at; 0 = no average precision.
+      block_rows: captions whose scores are held at once, rounded up to a multiple of 256. It bounds
+        the memory and changes no result.
+      progress: called with (captions done, captions).
+
+    Raises:
+      types.UserError: for shapes that do not fit, values that are not finite, a row number out of
+        range, or a picture without a caption.
     """
-    image, text = _unit_rows("image", image), _unit_rows("text", text)
+    image, text = counting.check_rows("image", image), counting.check_rows("text", text)
+    _check_options(image, text, relevance, map_k, block_rows)
+    owner = right.check_owners(text_to_image, len(image), len(text))
+    asking = right.check_queries(queries, len(image))
+    alone = relevance == "pair" or not map_k
+    pairs = right.pairs(owner, right.check_groups(None if alone else groups, len(image)))
+    products = counting.Products(image, text, (pairs.image_order, pairs.text_order), block_rows)
+    scores = products.of_pairs(pairs.rows, pairs.columns)
+    sides = {
+        name: _Side(query, scores, pairs.own, alone, map_k)
+        for name, query in (("t2i", pairs.rows), ("i2t", pairs.columns))
+    }
+    counts = products.count(sides["t2i"].wanted, sides["i2t"].wanted, progress)
+    counted = dict(zip(DIRECTIONS, counts, strict=True))
+    # From the places of the order back to the rows, and of these to those that ask.
+    back = {
+        "t2i": np.argsort(pairs.text_order)[asking[owner]],
+        "i2t": np.argsort(pairs.image_order)[asking],
+    }
+    return Measured(
+        {name: side.ranks(counted[name], back[name]) for name, side in sides.items()},
+        {"t2i": len(image), "i2t": len(text)},
+        {name: side.precisions(counted[name], back[name]) for name, side in sides.items()},
+        map_k,
+    )
+
+
+class _Side:
+    """The queries of one direction, and which scores have to be compared with the gallery's."""
+
+    def __init__(
+        self, query: np.ndarray, scores: np.ndarray, own: np.ndarray, alone: bool, map_k: int
+    ) -> None:
+        """Takes the right items: query and score of each, and whether it is the query's own.
+
+        alone: no others count as right, so that one table of scores serves ranks and precision.
+        """
+        self._queries, self._map_k = query.max() + 1, map_k
+        self._all = np.bincount(query)
+        found = right.runs(query, scores)
+        self._best = found if alone else right.runs(query[own], scores[own])
+        self._best = self._best.where(self._best.place == 0)
+        # Items behind k better right ones are behind the first k in any case.
+        self._found = found.where(found.before < max(map_k, 1))
+        wanted = [right.table(self._found, self._queries)]
+        self._offset = 0 if alone else 1
+        if not alone:
+            wanted.insert(0, self._best.score[:, None])
+        self.wanted = np.concatenate(wanted, axis=1)
+
+    def ranks(self, counts: counting.Counts, which: np.ndarray) -> ties.Ranks:
+        """Returns the rank of the best own item of some queries."""
+        greater, equal = counts.greater[:, 0], counts.equal[:, 0] - self._best.right
+        if equal.min() < 0:
+            raise types.UserError(
+                "one product of embeddings gave two results on this device, so equal scores cannot "
+                "be told; rank on the CPU instead: JAX_PLATFORMS=cpu"
+            )
+        return ties.Ranks(greater[which], equal[which], self._best.right[which])
+
+    def precisions(self, counts: counting.Counts, which: np.ndarray) -> np.ndarray:
+        """Returns AP@map_k of some queries; 0 if map_k is 0."""
+        at = (self._found.query, self._found.place + self._offset)
+        greater, equal = counts.greater[at], counts.equal[at]
+        found = precision.average_precision(self._found, greater, equal, self._all, self._map_k)
+        return found[which]
+
+
+def _check_options(
+    image: np.ndarray, text: np.ndarray, relevance: str, map_k: int, block_rows: int
+) -> None:
     if image.shape[1] != text.shape[1]:
         raise types.UserError(
             f"image embeddings have width {image.shape[1]}, text embeddings {text.shape[1]}; "
             "both must come from one model"
         )
-    if block_rows < 1:
-        raise types.UserError(f"block_rows is {block_rows}, but must be at least 1")
-    owner = _owners(text_to_image, len(image), len(text))
-    pictures = np.arange(len(image), dtype=np.int32)
-    return {
-        "t2i": _ranks_of(text, owner, image, pictures, block_rows),
-        "i2t": _ranks_of(image, pictures, text, owner, block_rows),
-    }
+    if relevance not in right.RULES:
+        raise types.unknown_name("relevance", relevance, right.RULES)
+    for name, value, least in (("block_rows", block_rows, 1), ("map_k", map_k, 0)):
+        if value < least:
+            raise types.UserError(f"{name} is {value}, but must be at least {least}")
 
 
-def recall(found: Ranks, k: int, ties: str = "expected") -> float:
-    """Returns recall@k in percent.
-
-    With m = max(k - greater, 0) places left for the tied items, a query counts
-
-        expected      1 - C(equal, m) / C(equal + right, m): the chance that a right one gets one
-        optimistic    1 if greater < k: the right ones come first
-        pessimistic   1 if greater + equal < k: they come last
-
-    Args:
-      found: the ranks of one direction.
-      k: how many items of the gallery count as found.
-      ties: one of the three rules.
-
-    Raises:
-      types.UserError: for an unknown rule.
-    """
-    rules = {
-        "expected": _chance(found, k),
-        "optimistic": found.greater < k,
-        "pessimistic": found.greater + found.equal < k,
-    }
-    if ties not in rules:
-        raise types.unknown_name("tie rule", ties, rules)
-    return float(100 * np.sum(rules[ties]) / len(found.greater))
-
-
-def _chance(found: Ranks, k: int) -> np.ndarray:
-    places = np.maximum(k - found.greater, 0)
-    miss = np.ones(len(places))
-    # The ratio of binomials as a product over the places; it is 0 once the wrong items run out.
-    for taken in range(min(places.max(), found.equal.max() + 1)):
-        wrong = np.maximum(found.equal - taken, 0)
-        miss *= np.where(taken < places, wrong / (wrong + found.right), 1.0)
-    return 1 - miss
-
-
-def _unit_rows(name: str, rows: types.Array) -> np.ndarray:
-    """Returns [N, D] float32 rows of length 1; a row of zeros stays one, and scores 0."""
-    rows = np.ascontiguousarray(rows, np.float32)
-    if rows.ndim != 2 or not rows.size:
-        raise types.UserError(f"{name} embeddings have shape {rows.shape}; needed is [rows, width]")
-    bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-    if bad.size:
-        raise types.UserError(
-            f"{bad.size} of {len(rows)} {name} embeddings hold NaN or infinity, the first is row "
-            f"{bad[0]}; look at that input, or compute in float32"
-        )
-    # First by the largest entry, because the squares could overflow or vanish.
-    rows = _divided(rows, np.abs(rows).max(axis=1))
-    return _divided(rows, np.linalg.norm(rows, axis=1))
-
-
-def _divided(rows: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    return rows / np.where(sizes > 0, sizes, 1)[:, None]
-
-
-def _owners(text_to_image: types.Array | None, pictures: int, texts: int) -> np.ndarray:
-    """Returns [T] int32, the picture of each caption, checked."""
-    if text_to_image is None:
-        if pictures != texts:
-            raise types.UserError(
-                f"{pictures} pictures but {texts} captions; give text_to_image, the row of each "
-                "caption's picture"
-            )
-        return np.arange(texts, dtype=np.int32)
-    owner = np.asarray(text_to_image)
-    if owner.shape != (texts,) or not np.issubdtype(owner.dtype, np.integer):
-        raise types.UserError(
-            f"text_to_image is {owner.dtype} {list(owner.shape)}; needed is one whole number for "
-            f"each of the {texts} captions"
-        )
-    if owner.min() < 0 or owner.max() >= pictures:
-        raise types.UserError(
-            f"text_to_image goes from {owner.min()} to {owner.max()}, but there are {pictures} "
-            "pictures; count from 0"
-        )
-    bare = np.setdiff1d(np.arange(pictures), owner)
-    if bare.size:
-        raise types.UserError(
-            f"{bare.size} of {pictures} pictures have no caption, the first is row {bare[0]}; "
-            "leave them out"
-        )
-    return owner.astype(np.int32)
-
-
-def _ranks_of(
-    queries: np.ndarray,
-    query_ids: np.ndarray,
-    gallery: np.ndarray,
-    gallery_ids: np.ndarray,
-    block_rows: int,
-) -> Ranks:
-    """Returns the ranks of all queries; an item is right for a query if their ids are equal."""
-    items = _TILE * math.ceil(len(gallery) / _TILE)
-    gallery = jnp.asarray(_padded(gallery, items, 0))
-    gallery_ids = jnp.asarray(_padded(gallery_ids, items, _PADDED_ITEM))
-    rows = _TILE * math.ceil(min(block_rows, len(queries)) / _TILE)
-    blocks = []
-    for start in range(0, len(queries), rows):
-        block = _padded(queries[start : start + rows], rows, 0)
-        ids = _padded(query_ids[start : start + rows], rows, _PADDED_QUERY)
-        # Fetched at once: a queue of blocks would hold several blocks of scores.
-        blocks.append(jax.device_get(_count(block, ids, gallery, gallery_ids)))
-    counts = (np.concatenate(parts)[: len(queries)] for parts in zip(*blocks, strict=True))
-    return Ranks(*(count.astype(np.int64) for count in counts))
-
-
-def _padded(rows: np.ndarray, count: int, value: int) -> np.ndarray:
-    width = [(0, count - len(rows))] + [(0, 0)] * (rows.ndim - 1)
-    return np.pad(rows, width, constant_values=value)
-
-
-@jax.jit
-def _count(
-    queries: jax.Array, query_ids: jax.Array, gallery: jax.Array, gallery_ids: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Returns the fields of Ranks for one block of queries, int32."""
-
-    def product(tile: jax.Array) -> jax.Array:
-        return jnp.einsum("md,nd->mn", tile, gallery, precision="highest")
-
-    tiles = queries.reshape(-1, _TILE, queries.shape[1])
-    scores = jax.lax.map(product, tiles).reshape(len(queries), len(gallery))
-    right = query_ids[:, None] == gallery_ids[None, :]
-    wrong = ~right & (gallery_ids != _PADDED_ITEM)[None, :]
-    # Taken from the same product as the others, so that equal embeddings have equal scores.
-    best = jnp.where(right, scores, -jnp.inf).max(axis=1, keepdims=True)
-    return (
-        jnp.sum(wrong & (scores > best), axis=1),
-        jnp.sum(wrong & (scores == best), axis=1),
-        jnp.sum(right & (scores == best), axis=1),
-    )
+def check_ks(ks: Sequence[int]) -> None:
+    """Raises types.UserError unless all of `ks` are whole numbers from 1."""
+    if not len(ks) or not all(isinstance(k, int | np.integer) and k >= 1 for k in ks):
+        raise types.UserError(f"ks is {tuple(ks)}; recall@K needs whole numbers from 1")

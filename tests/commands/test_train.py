@@ -23,7 +23,11 @@ KEYS = {
     *("train/s_positive", "train/solved", "train/solved_plain", "data/truncated_share"),
 }
 SPEED_KEYS = {"time/step_s", "time/pairs_per_s", "data/wait_s"}
-EVAL_KEYS = {f"eval/{way}_r@{k}" for way in ("t2i", "i2t") for k in (1, 5, 10)} | {"eval/ties"}
+EVAL_KEYS = {
+    "eval/ties",
+    *(f"eval/{way}_{what}" for way in ("t2i", "i2t") for what in ("r@1", "r@5", "r@10")),
+    *(f"eval/{way}_median_rank" for way in ("t2i", "i2t")),
+}
 
 
 @pytest.fixture(scope="module")

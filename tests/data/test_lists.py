@@ -1,131 +1,21 @@
-"""Reading of list files: containers, keys, paths, policies, and the ids of pairs."""
+"""Reading of lists: policies, counts, ids, splits, and the ids of pairs."""
 
-import hashlib
-import json
 import random
 
 import numpy as np
 import pytest
 
 from hnclip_jax import types
-from hnclip_jax.data import lists
-
-ROWS = [
-    {"filename": "a.jpg", "caption": "A red kite."},
-    {"filename": "größe 1.jpg", "caption": "Zwei  Bäume\nam See. "},
-    {"filename": "sub dir/寸 c.png", "caption": "A bridge."},
-]
+from hnclip_jax.data import lists, pack
+from tests.data import writing
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """A list folder that holds the (empty) pictures of ROWS; reading a list opens none."""
+    """A list folder that holds the pictures of the rows."""
     home = tmp_path / "listen für alle"
-    (home / "sub dir").mkdir(parents=True)
-    for row in ROWS:
-        (home / row["filename"]).touch()
+    writing.touch(home, *(row["filename"] for row in writing.ROWS))
     return home
-
-
-def _write(folder, content, name="list.json"):
-    path = folder / name
-    if isinstance(content, list):
-        content = json.dumps(content)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
-def _captions(found: lists.PictureList) -> list[list[str]]:
-    return [list(record.captions) for record in found.records]
-
-
-def _lines(rows) -> str:
-    return "\n".join(json.dumps(row) for row in rows)
-
-
-CONTAINERS = {
-    "array": json.dumps(ROWS),
-    "indented array, no escapes": json.dumps(ROWS, indent=4, ensure_ascii=False),
-    "lines": _lines(ROWS),
-    "lines with blank ones and carriage returns": "\n\n" + _lines(ROWS).replace("\n", "\r\n\r\n"),
-    "annotations": json.dumps({"info": 1, "annotations": ROWS}),
-    "indented annotations": json.dumps({"annotations": ROWS}, indent=2),
-    "after blanks": " \t\n " + json.dumps(ROWS),
-}
-
-
-@pytest.mark.parametrize("name", ["list.json", "list.jsonl", "list.csv", "list"])
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["", "byte-order mark"])
-@pytest.mark.parametrize("container", CONTAINERS)
-def test_containers(container, mark, name, folder):
-    content = mark + CONTAINERS[container].encode()
-    found = lists.read(_write(folder, content, name))
-    assert found.records == (
-        lists.Record(0, str(folder / "a.jpg"), ("A red kite.",)),
-        lists.Record(1, str(folder / "größe 1.jpg"), ("Zwei  Bäume\nam See.",)),
-        lists.Record(2, str(folder / "sub dir/寸 c.png"), ("A bridge.",)),
-    )
-    assert found.report == lists.Report(3, 3, 0, 0, 0)
-    assert found.path == str(folder / name)
-    assert found.sha256 == hashlib.sha256(content).hexdigest()
-
-
-@pytest.mark.parametrize("indent", [None, 1], ids=["one line", "several lines"])
-def test_single_record_without_a_list(indent, folder):
-    found = lists.read(_write(folder, json.dumps(ROWS[0], indent=indent)))
-    assert _captions(found) == [["A red kite."]]
-
-
-def test_line_separators_inside_a_caption_do_not_cut_the_line(folder):
-    text = '{"filename": "a.jpg", "caption": "one\u2028two\u0085three"}\n' * 2
-    assert _captions(lists.read(_write(folder, text))) == [["one\u2028two\u0085three"]] * 2
-
-
-@pytest.mark.parametrize("position", range(len(lists.IMAGE_KEYS)))
-def test_first_image_key_wins(position, folder):
-    keys = lists.IMAGE_KEYS[position:]
-    names = ["a.jpg", *["not there.jpg"] * len(keys)]
-    row = dict(reversed(list(zip(keys, names, strict=False)))) | {"caption": "c"}
-    assert lists.read(_write(folder, [row])).records[0].image == str(folder / "a.jpg")
-
-
-def test_image_keys_are_the_documented_ones():
-    assert lists.IMAGE_KEYS == (
-        "original_filename", "filename", "filepath", "image_file", "image", "file_name",
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"caption": "no", "original_caption": "yes"}, ["yes"]),
-        ({"title": "no", "caption": "yes"}, ["yes"]),
-        ({"description": "no", "title": "yes"}, ["yes"]),
-        ({"paragraph": "no", "description": "yes"}, ["yes"]),
-        ({"sentences": [{"raw": "no"}], "conversations": [{}, {"value": "yes"}]}, ["yes"]),
-        ({"conversations": [{"value": "no"}, {"value": "no"}], "paragraph": "yes"}, ["yes"]),
-        ({"conversations": [{"value": "<image>\nDescribe."}, {"value": " yes "}]}, ["yes"]),
-        ({"sentences": [{"raw": "one"}, {"raw": "two", "tokens": ["two"]}]}, ["one", "two"]),
-        ({"caption": ["one", " two\n", "three"]}, ["one", "two", "three"]),
-        ({"caption": "yes", "segment": [{"filename": "x", "caption": "no"}]}, ["yes"]),
-    ],
-    ids=[
-        "original_caption",
-        "caption",
-        "title",
-        "description",
-        "conversations before sentences",
-        "paragraph before conversations",
-        "conversations",
-        "sentences",
-        "list of strings",
-        "segments are ignored",
-    ],
-)
-def test_text_keys(fields, expected, folder):
-    found = lists.read(_write(folder, [{"filename": "a.jpg", **fields}]))
-    assert _captions(found) == [expected]
-    assert found.report.pairs == len(expected)
 
 
 BLANKS = {
@@ -133,6 +23,7 @@ BLANKS = {
     "white space": {"caption": " \n\t\u3000"},
     "null": {"caption": None},
     "number": {"caption": 3},
+    "half a pair of surrogates": {"caption": "a \ud83d kite"},
     "not a number": {"caption": float("nan")},
     "object": {"caption": {"text": "a"}},
     "absent": {},
@@ -147,19 +38,19 @@ BLANKS = {
 
 @pytest.mark.parametrize("blank", BLANKS)
 def test_empty_captions(blank, folder):
-    rows = [ROWS[0], {"filename": "a.jpg", **BLANKS[blank]}, ROWS[2]]
-    path = _write(folder, rows)
+    rows = [writing.ROWS[0], {"filename": "a.jpg", **BLANKS[blank]}, writing.ROWS[2]]
+    path = writing.write(folder, rows)
     with pytest.raises(
         types.UserError, match=r"1 of 3 rows have a caption that is blank.*\(row 1,"
     ):
         lists.read(path)
     fine = ["fine"] if blank == "one of several" else []
     skipped = lists.read(path, empty_caption="skip")
-    assert _captions(skipped) == [["A red kite."], *([fine] if fine else []), ["A bridge."]]
+    assert writing.captions(skipped) == [["A red kite."], *([fine] if fine else []), ["A bridge."]]
     assert skipped.records[-1].index == 2
     assert skipped.report == lists.Report(3, 2 + len(fine), 0, 1, 0)
     kept = lists.read(path, empty_caption="keep")
-    assert _captions(kept) == [["A red kite."], [*fine, ""], ["A bridge."]]
+    assert writing.captions(kept) == [["A red kite."], [*fine, ""], ["A bridge."]]
     assert kept.report == lists.Report(3, 3 + len(fine), 0, 0, 0)
 
 
@@ -168,178 +59,43 @@ def test_errors_give_the_count_and_five_rows_at_most(folder):
     with pytest.raises(
         types.UserError, match=r"10 of 20 rows .* \(row 0, 2, 4, 6, 8, \.\.\.,"
     ) as e:
-        lists.read(_write(folder, rows))
+        lists.read(writing.write(folder, rows))
     assert "\n" not in str(e.value)
 
 
-@pytest.mark.parametrize("value", [None, "", 7, ["a.jpg"]], ids=repr)
-def test_late_row_without_a_picture(value, folder):
-    rows = [*ROWS * 100, {"image": value, "caption": "c", "id": 5}]
-    match = r"1 of 301 rows name no picture \(row 300,.*keys 'image', 'caption', 'id'.*filepath"
-    with pytest.raises(types.UserError, match=match):
-        lists.read(_write(folder, rows), missing="skip", empty_caption="skip")
-
-
-def test_lines_whose_first_row_has_no_picture(folder):
-    with pytest.raises(types.UserError, match=r"1 of 4 rows name no picture \(row 0,"):
-        lists.read(_write(folder, _lines([{"caption": "c"}, *ROWS])))
-
-
-def test_list_without_any_caption_key(folder):
-    rows = [{"filename": "a.jpg", "text": "c"}]
-    for policy in ("error", "skip", "keep"):
-        with pytest.raises(types.UserError, match=r"keys 'filename', 'text', but one of .*title"):
-            lists.read(_write(folder, rows), empty_caption=policy)
-
-
-def test_path_resolution_order(tmp_path):
-    places = {
-        "list's folder": tmp_path / "home" / "lists",
-        "its parent": tmp_path / "home",
-        "image_root": tmp_path / "pictures",
-        "bare name in image_root": tmp_path / "pictures",
-    }
-    name = "some dir/ä 1.jpg"
-    files = [folder / name for folder in places.values()]
-    files[3] = places["image_root"] / "ä 1.jpg"
-    for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-    path = _write(places["list's folder"], [{"filename": name, "caption": "c"}])
-    for file in files:
-        found = lists.read(path, image_root=str(places["image_root"]))
-        assert found.records[0].image == str(file)
-        file.unlink()
-    with pytest.raises(types.UserError) as caught:
-        lists.read(path, image_root=str(places["image_root"]))
-    assert [str(file) in str(caught.value) for file in files] == [True] * 4
-
-
-def test_absolute_paths(folder, tmp_path):
-    absolute = tmp_path / "elsewhere.jpg"
-    absolute.touch()
-    path = _write(folder, [{"filename": str(absolute), "caption": "c"}])
-    assert lists.read(path).records[0].image == str(absolute)
-    gone = _write(folder, [{"filename": "/placeholder/dir/a.jpg", "caption": "c"}])
-    with pytest.raises(types.UserError, match=r"is none of /placeholder/dir/a\.jpg;"):
-        lists.read(gone)
-    assert lists.read(gone, image_root=str(folder)).records[0].image == str(folder / "a.jpg")
-
-
-def test_relative_arguments_give_absolute_pictures(folder, monkeypatch):
-    _write(folder, [{"filename": "placeholder/a.jpg", "caption": "c"}])
-    monkeypatch.chdir(folder.parent)
-    found = lists.read(f"{folder.name}/list.json", image_root=folder.name)
-    assert found.path == str(folder / "list.json")
-    assert found.records[0].image == str(folder / "a.jpg")
-
-
-def test_one_file_for_two_names_is_refused(folder):
-    rows = [{"filename": f"{n}_results/a.jpg", "caption": str(n)} for n in range(2)]
-    match = r"'0_results/a\.jpg' and '1_results/a\.jpg' would both be .*a\.jpg"
-    with pytest.raises(types.UserError, match=match):
-        lists.read(_write(folder, rows), image_root=str(folder))
-    # One picture may well stand in many rows, and in more than one spelling that leads to it.
-    names = ["0_results/a.jpg", "0_results/a.jpg", "a.jpg", str(folder / "a.jpg")]
-    path = _write(folder, [{"filename": name, "caption": "c"} for name in names])
-    found = lists.read(path, image_root=str(folder))
-    assert [record.image for record in found.records] == [str(folder / "a.jpg")] * 4
-
-
-def test_missing_pictures(folder):
-    rows = [
-        ROWS[0],
-        {"filename": "gone ü.jpg", "caption": "c"},
-        ROWS[2],
-        {**ROWS[0], "filename": "x"},
-    ]
-    path = _write(folder, rows)
-    with pytest.raises(types.UserError, match=r"2 of 4 pictures are missing \(row 1, 3,.*'gone ü"):
-        lists.read(path)
-    found = lists.read(path, missing="skip")
-    assert [record.index for record in found.records] == [0, 2]
-    assert found.report == lists.Report(4, 2, 2, 0, 0)
-
-
-def test_a_folder_is_no_picture(folder):
-    with pytest.raises(types.UserError, match="1 of 1 pictures are missing"):
-        lists.read(_write(folder, [{"filename": "sub dir", "caption": "c"}]))
-
-
 def test_nothing_left(folder):
-    path = _write(folder, [{"filename": "gone.jpg", "caption": "c"}])
+    path = writing.write(folder, [{"filename": "gone.jpg", "caption": "c"}])
     with pytest.raises(types.UserError, match="all 1 rows were skipped"):
         lists.read(path, missing="skip")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("", "is empty"),
-        (b"\xef\xbb\xbf \n", "is empty"),
-        ("[]", "holds no rows"),
-        ('{"annotations": []}', "holds no rows"),
-        (
-            "filepath\ttitle\na.jpg\tA kite.",
-            r"begins with 'filepath\\ttitle.*JSON array, JSON lines",
-        ),
-        ('[{"filename": "a.jpg"', "line 1, column 22"),
-        ('[\n {"filename": "a.jpg",}\n]', "line 2, column"),
-        (_lines(ROWS) + '\n{"filename": }', "line 4, column 14"),
-        (_lines(ROWS[:1]) + "\n\n[1]\n7\n", r"2 of 3 rows are no objects \(row 1, 2,"),
-        ('["a.jpg", {"filename": "a.jpg"}]', r"1 of 2 rows are no objects \(row 0,"),
-        ('{"images": [], "annotations": []}', "one object with the keys 'images', 'annotations'"),
-        ('{"data": [{"filename": "a.jpg"}]}', "one object with the keys 'data'"),
-        (b'[\n{"filename": "a.jpg", "caption": "caf\xe9"}]', r"line 2, byte 39 .*\(0xe9\)"),
-        (json.dumps(ROWS).encode("utf-16"), r"line 1, byte 0 .*0xff.* UTF-8"),
-    ],
-    ids=[
-        "empty",
-        "blank",
-        "empty array",
-        "empty annotations",
-        "tab-separated",
-        "cut",
-        "trailing comma",
-        "broken line",
-        "lines of other values",
-        "array of other values",
-        "coco",
-        "unknown object",
-        "latin-1",
-        "utf-16",
-    ],
-)
-def test_unreadable_content(content, message, folder):
-    path = _write(folder, content)
-    with pytest.raises(types.UserError, match=message) as caught:
-        lists.read(path)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 def test_list_that_is_not_there(folder):
-    _write(folder, ROWS, "docci_test.json")
+    writing.write(folder, writing.ROWS, "docci_test.json")
     with pytest.raises(types.UserError, match=r"No such file.*did you mean 'docci_test\.json'"):
         lists.read(folder / "doci_test.json")
     with pytest.raises(types.UserError, match=r"No such file.*give the path of a list file"):
         lists.read(folder / "none" / "list.json")
 
 
-def test_folder_instead_of_a_list(folder):
-    with pytest.raises(types.UserError, match="Is a directory; give the path of a list file"):
+def test_a_folder_without_pictures_names_the_lists_in_it(folder):
+    with pytest.raises(types.UserError, match="is a folder without pictures that have a text"):
+        lists.read(folder)
+    writing.write(folder, "[]", "docci.json")
+    with pytest.raises(types.UserError, match=r"did you mean a list in it: docci\.json\?"):
         lists.read(folder)
 
 
-@pytest.mark.parametrize("policy", [{"missing": "keep"}, {"empty_caption": "skp"}], ids=str)
+@pytest.mark.parametrize(
+    "policy", [{"missing": "keep"}, {"empty_caption": "skp"}, {"repeats": "skip"}], ids=str
+)
 def test_unknown_policy(policy, folder):
     with pytest.raises(types.UserError, match="unknown policy"):
-        lists.read(_write(folder, ROWS), **policy)
+        lists.read(writing.write(folder, writing.ROWS), **policy)
 
 
 def test_duplicate_captions_are_counted(folder):
     rows = [{"filename": "a.jpg", "caption": text} for text in ("x", "y", " x ", ["x", "z"])]
-    assert lists.read(_write(folder, rows)).report.duplicates == 2
+    assert lists.read(writing.write(folder, rows)).report.duplicates == 2
 
 
 def test_pairs_are_captions_in_order():
@@ -382,3 +138,114 @@ def test_pair_ids_are_the_connected_groups(seed):
     ids = lists.pair_ids(records)
     np.testing.assert_array_equal(ids[:, None] == ids[None, :], linked)
     assert 1 < len(set(ids.tolist())) < len(pairs)
+
+
+def test_ids_are_those_of_the_source_or_file_names_and_never_the_same_twice(folder):
+    writing.touch(folder, "x/a.jpg", "a.jpg#2")
+    rows = [
+        {"id": "sa_7", "filename": "a.jpg", "caption": "c"},
+        {"id": 12, "filename": "a.jpg", "caption": "c"},
+        {"image_id": "3", "filename": "a.jpg", "caption": "c"},
+        {"filename": "a.jpg", "caption": "c"},
+        {"filename": "x/a.jpg", "caption": "c"},
+        {"filename": "a.jpg#2", "caption": "c"},
+        {"filename": "a.jpg", "caption": "c"},
+        {"id": None, "filename": "sub dir/寸 c#100%.png", "caption": "c"},
+    ]
+    found = lists.read(writing.write(folder, rows))
+    assert [record.id for record in found.records] == [
+        "sa_7",
+        "000000000012",
+        "000000000003",
+        "a.jpg",
+        "a.jpg#3",
+        "a.jpg#2",
+        "a.jpg#4",
+        "寸 c#100%.png",
+    ]
+
+
+SPLITS = [{"filename": "a.jpg", "caption": name, "split": name} for name in ("val", "test", "val")]
+
+
+@pytest.mark.parametrize(
+    ("split", "rows"), [("val", [0, 2]), ("test", [1]), ("test+val", [0, 1, 2])]
+)
+def test_a_split_is_read_by_name(split, rows, folder):
+    found = lists.read(writing.write(folder, SPLITS), split=split)
+    assert [record.index for record in found.records] == rows
+    assert found.report.rows == len(rows)
+
+
+def test_several_splits_need_a_name(folder):
+    rows = [*SPLITS, {"filename": "a.jpg", "caption": "c"}]
+    path = writing.write(folder, rows)
+    with pytest.raises(
+        types.UserError, match=r"several splits \(val 2, test 1, \(none\) 1\); name"
+    ):
+        lists.read(path)
+    with pytest.raises(types.UserError, match=r"split 'vall'; did you mean 'val'\? \(.*val 2"):
+        lists.read(path, split="vall")
+    with pytest.raises(types.UserError, match="unknown split ''"):
+        lists.read(path, split="val+")
+    one = writing.write(folder, SPLITS[1:2])
+    assert lists.read(one).report.rows == lists.read(one, split="test").report.rows == 1
+    with pytest.raises(types.UserError, match="names no splits, so it has no 'test'"):
+        lists.read(writing.write(folder, writing.ROWS), split="test")
+
+
+def test_faults_in_other_splits_do_not_count(folder):
+    rows = [*SPLITS, {"filename": "gone.jpg", "caption": "", "split": "train"}]
+    assert lists.read(writing.write(folder, rows), split="val").report.pairs == 2
+
+
+def test_repeated_pictures_are_kept_or_dropped(folder):
+    writing.touch(folder, "x/a.jpg")
+    names = ["a.jpg", "x/a.jpg", "a.jpg", "a.jpg"]
+    path = writing.write(folder, [{"filename": n, "caption": f"{i}"} for i, n in enumerate(names)])
+    assert len(lists.read(path).records) == 4
+    found = lists.read(path, repeats="drop")
+    assert [record.index for record in found.records] == [0, 1]
+    assert found.report == lists.Report(4, 2, 0, 0, 0, dropped_repeats=2)
+
+
+@pytest.fixture
+def as_if_long(monkeypatch):
+    monkeypatch.setattr(lists, "_TUPLE", 0)
+
+
+def test_a_long_list_is_no_tuple_but_holds_the_same(folder, as_if_long, monkeypatch):
+    rows = [{**writing.ROWS[n % 3], "caption": [f"{n}", "", "b"]} for n in range(300)]
+    rows[5] = {"filename": "gone.jpg", "caption": "c"}
+    path = writing.write(folder, rows)
+    long = lists.read(path, missing="skip", empty_caption="skip")
+    monkeypatch.undo()
+    short = lists.read(path, missing="skip", empty_caption="skip")
+    assert isinstance(short.records, tuple)
+    assert not isinstance(long.records, tuple)
+    assert tuple(long.records) == short.records
+    assert long.records[:3] == short.records[:3]
+    assert (len(long.records), long.records[-1]) == (299, short.records[298])
+    assert long.report == short.report
+    with pytest.raises(IndexError):
+        long.records[299]
+    assert lists.pairs(long.records) == lists.pairs(short.records)
+    np.testing.assert_array_equal(lists.pair_ids(long.records), lists.pair_ids(short.records))
+
+
+def test_a_packed_folder_is_read_as_such(folder, monkeypatch):
+    expected = lists.read(writing.write(folder, writing.ROWS))
+    monkeypatch.setattr(pack, "is_packed", lambda path: path == str(folder))
+    monkeypatch.setattr(pack, "read", lambda path: expected)
+    assert lists.read(folder) is expected
+    with pytest.raises(types.UserError, match="is packed, without splits"):
+        lists.read(folder, split="test")
+
+
+def test_progress_counts_the_bytes(folder):
+    path = writing.write(folder, writing.ROWS)
+    size = path.stat().st_size
+    seen = []
+    lists.read(path, progress=lambda done, total: seen.append((done, total)))
+    assert seen[0][1] == size
+    assert seen[-1] == (size, size)

@@ -155,6 +155,9 @@ def test_workers_change_no_bit_and_leave_nothing_behind(pairs, parsed_flags):
             np.testing.assert_array_equal(array, expected[name])
     workers = [p for p in multiprocessing.active_children() if p.pid not in begun]
     assert len(workers) == 2
+    assert all(
+        isinstance(worker, multiprocessing.get_context("spawn").Process) for worker in workers
+    )
     for worker in workers:  # Ctrl-C and a batch system's SIGTERM reach them too.
         os.kill(worker.pid, signal.SIGINT)
         os.kill(worker.pid, signal.SIGTERM)

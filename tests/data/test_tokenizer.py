@@ -313,3 +313,10 @@ def test_python_without_the_package(monkeypatch, tmp_path, vocabulary):
     path = tmp_path / "vocabulary.txt"
     path.write_bytes(vocabulary)
     assert tokenizer.Tokenizer(str(path)).encode("hello world") == KNOWN["hello world"]
+
+
+@pytest.mark.parametrize("code", range(128), ids=lambda code: f"x{code:02x}")
+def test_plain_text_skips_the_mending_only_where_it_changes_nothing(code, reference):
+    char = chr(code)
+    for text in (f"a{char}b", f"a{char}b &amp; c", f"It's{char} 9{char}{char}n{char}amp;x", char):
+        assert tokenizer.default().encode(text) == reference(text), ascii(text)

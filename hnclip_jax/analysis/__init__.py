@@ -1,0 +1,1 @@
+"""Pictures of lists and of what training does."""

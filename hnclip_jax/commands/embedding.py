@@ -1,0 +1,125 @@
+"""Weights and a list to embeddings: what eval and embed have in common."""
+
+import contextlib
+import dataclasses
+import os
+from typing import Any
+
+import jax
+from absl import flags
+
+from hnclip_jax import groups, pretrained, types
+from hnclip_jax.commands import pictures, reading, sources
+from hnclip_jax.data import tokenizer
+from hnclip_jax.evaluation import cache, protocol
+from hnclip_jax.models import dual_encoder
+from hnclip_jax.parallel import mesh as mesh_lib
+from hnclip_jax.parallel import sharding
+from hnclip_jax.training import logging
+
+
+def define_flags(values: flags.FlagValues) -> None:
+    """Adds what names weights and list, and how they are read."""
+    flags.DEFINE_string(
+        "weights",
+        None,
+        "run folder, or weights in any layout that `hnclip inspect` knows",
+        flag_values=values,
+    )
+    sources.define_flags(values)
+    flags.DEFINE_string(
+        "vocabulary",
+        "",
+        "byte-pair vocabulary file; empty = the installed package's",
+        flag_values=values,
+    )
+    define_compute_flags(values)
+
+
+def define_compute_flags(values: flags.FlagValues) -> None:
+    """Adds how the towers are run, and how weights are read."""
+    flags.DEFINE_enum(
+        "dtype",
+        "float32",
+        ("float32", "bfloat16"),
+        "compute type of the towers",
+        flag_values=values,
+    )
+    numbers = (
+        ("batch_size", 128, "rows embedded at once, over all devices"),
+        ("workers", 0, "processes that decode pictures; 0 = this one"),
+    )
+    for name, default, what in numbers:
+        flags.DEFINE_integer(name, default, what, lower_bound=0, flag_values=values)
+    pictures.define_flags(values)
+    reading.define_flags(values)
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """Weights on the devices.
+
+    model: the model.
+    params: its parameters, placed on the mesh.
+    mesh: all devices.
+    batch_size: that of the flags, rounded up so that the devices divide it.
+    provenance: JSON values that say what the weights are.
+    """
+
+    model: dual_encoder.DualEncoder
+    params: types.Params
+    mesh: jax.sharding.Mesh
+    batch_size: int
+    provenance: dict[str, str]
+
+
+def load(values: flags.FlagValues) -> Loaded:
+    """Returns the weights that --weights names; says what they are."""
+    group = reading.group(values, dtype=values.dtype)
+    imported = pretrained.read(os.path.expanduser(values.weights), group)
+    logging.say(imported.summary())
+    model, params = imported.load(group)
+    mesh = mesh_lib.create(groups.ParallelGroup())
+    # Padding makes any batch size right, so it is rounded and not refused.
+    batch_size = -(-max(values.batch_size, 1) // mesh.size) * mesh.size
+    params = jax.device_put(params, sharding.state_shardings(mesh, params))
+    return Loaded(model, params, mesh, batch_size, imported.provenance())
+
+
+def embed(values: flags.FlagValues) -> cache.Embedded:
+    """Returns the embeddings of --data by --weights, with a progress bar."""
+    options = pictures.options(values)
+    loaded = load(values)
+    found = sources.read(
+        sources.from_flags(values), image_size=loaded.model.config.image_size, options=options
+    )
+    evaluator = protocol.Evaluator(
+        loaded.model,
+        found.pictures,
+        loaded.mesh,
+        groups.EvalGroup(batch_size=loaded.batch_size),
+        tokenize=tokenizer.Tokenizer(values.vocabulary or None),
+        workers=values.workers,
+        options=options,
+        benchmark=found.benchmark,
+    )
+    with contextlib.closing(logging.Progress("embedding", "row")) as progress:
+        embedded = evaluator.embed(loaded.params, progress)
+    return dataclasses.replace(embedded, protocol={**embedded.protocol, **loaded.provenance})
+
+
+def has_changed(embedded: cache.Embedded, kept: dict[str, Any]) -> bool | None:
+    """Returns whether the list is another one than it was; None if that can't be known any more.
+
+    Args:
+      embedded: from `cache.read`.
+      kept: the source that came with it.
+    """
+    try:
+        # Pictures are not needed any more; only the list is compared.
+        source = sources.Source(**{name: kept.get(name, "") for name in sources.NAMES})
+        found = sources.read(dataclasses.replace(source, missing="skip")).pictures
+    except types.UserError as error:
+        logging.say(f"cannot compare the list with the one that was embedded: {error}")
+        return None
+    return found.sha256 != embedded.protocol["list_sha256"]
