@@ -38,6 +38,8 @@ KEEPERS = {
     "ml_collections": {"config", "commands"},
     "grain": {"data"},
     "PIL": {"data"},
+    "array_record": {"data"},
+    "tensorflow_datasets": {"data"},
     "jax": {
         "models",
         "losses",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hnclip_jax import types
-from hnclip_jax.data import statistics, texts
+from hnclip_jax.data.checks import statistics, texts
 
 
 def check() -> None:

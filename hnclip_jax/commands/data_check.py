@@ -9,7 +9,8 @@ from absl import flags
 
 from hnclip_jax import types
 from hnclip_jax.commands import pictures, sources
-from hnclip_jax.data import clean, findings, preflight, texts, tokenizer, workers
+from hnclip_jax.data import tokenizer
+from hnclip_jax.data.checks import clean, findings, preflight, texts, workers
 from hnclip_jax.training import logging
 
 """Bytes from which on reading a list shows its progress."""

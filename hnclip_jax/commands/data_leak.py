@@ -7,7 +7,8 @@ from absl import flags
 
 from hnclip_jax import types
 from hnclip_jax.commands import data_check, pictures, sources
-from hnclip_jax.data import clean, leakage, lists, overlap
+from hnclip_jax.data import lists
+from hnclip_jax.data.checks import clean, leakage, overlap
 from hnclip_jax.training import logging
 
 EXAMPLE = "hnclip data leak train.json test.json --fix_out=train_without_test.json"

@@ -8,7 +8,8 @@ from absl import flags
 from hnclip_jax import types
 from hnclip_jax.analysis import lengths as lengths_plot
 from hnclip_jax.commands import data_check, embedding, sources
-from hnclip_jax.data import captions, lists, nearest, pipeline, statistics, texts, tokenizer
+from hnclip_jax.data import lists, pipeline, tokenizer
+from hnclip_jax.data.checks import captions, nearest, statistics, texts
 from hnclip_jax.evaluation import embed
 from hnclip_jax.training import logging
 

@@ -10,7 +10,8 @@ import jax
 from absl import flags
 
 from hnclip_jax import groups, types
-from hnclip_jax.data import benchmarks, images, lists, pack, scenes, tfds_names
+from hnclip_jax.data import benchmarks, images, lists, pack, scenes
+from hnclip_jax.data.packed import tfds_names
 from hnclip_jax.training import logging
 
 SCENES = "scenes"

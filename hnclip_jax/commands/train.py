@@ -160,7 +160,8 @@ def _restored(
     if latest is None:
         return began, None
     saved = checkpoints.meta()
-    if saved["list_sha256"] != job.pictures.sha256:
+    now = (job.pictures.sha256, job.pictures.report.pairs)
+    if (saved["list_sha256"], saved.get("pairs", now[1])) != now:
         raise types.UserError(
             f"{job.pictures.path} is not the list that this run began with (its content changed), "
             "so the order of the data would be another; restore the list or choose another "
@@ -201,6 +202,7 @@ def _loop(
             log=log,
             meta={
                 "list_sha256": job.pictures.sha256,
+                "pairs": job.pictures.report.pairs,
                 "config": json.loads(config.to_json(job.settings)),
                 "start": job.provenance,
             },

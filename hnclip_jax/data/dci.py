@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hnclip_jax import types
-from hnclip_jax.data import fields
+from hnclip_jax.data.formats import fields
 
 FOLDERS = ("complete", "annotations")
 """Where the annotations may be; the first that is there is read."""

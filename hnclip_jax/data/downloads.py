@@ -7,8 +7,9 @@ import os
 from collections.abc import Callable, Sequence
 
 from hnclip_jax import types
-from hnclip_jax.data import blobs, dci, fields, lists, survey
-from hnclip_jax.data import rows as rows_lib
+from hnclip_jax.data import blobs, dci, lists, survey
+from hnclip_jax.data.formats import fields
+from hnclip_jax.data.formats import rows as rows_lib
 
 Progress = Callable[[int, int], None] | None
 

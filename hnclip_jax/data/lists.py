@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from hnclip_jax import types
-from hnclip_jax.data import rows as rows_lib
-from hnclip_jax.data import selection, survey, textfile
+from hnclip_jax.data import selection, survey
+from hnclip_jax.data.formats import rows as rows_lib
+from hnclip_jax.data.formats import textfile
 
 _POLICIES = {
     "missing": ("error", "skip"),

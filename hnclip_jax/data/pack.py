@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hnclip_jax import types
-from hnclip_jax.data import compact, images, lists, pack_index, shards
+from hnclip_jax.data import compact, images, lists
+from hnclip_jax.data.packed import pack_index, shards
 
 _IN_FULL = 20_000
 """From more records on they are held compressed."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hnclip_jax import types
-from hnclip_jax.data import fields
+from hnclip_jax.data.formats import fields
 
 _DIGEST = 16
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hnclip_jax import types
-from hnclip_jax.data import fields, paths, selection
+from hnclip_jax.data import paths, selection
+from hnclip_jax.data.formats import fields
 
 
 @dataclasses.dataclass(frozen=True)

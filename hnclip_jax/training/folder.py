@@ -9,6 +9,7 @@ MAY_CHANGE = (
     "parallel.",
     "log.",
     "eval.",
+    "data.train",  # A packed list; that it holds the same is checked by its hash.
     "data.workers",
     "data.image_root",
     "model.remat",

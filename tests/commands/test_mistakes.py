@@ -236,3 +236,20 @@ def test_a_broken_picture_in_an_evaluation_costs_neither_the_state_nor_the_resul
     result = json.loads((tmp_path / "run" / "eval" / "step_00000006.json").read_text())
     assert result["metrics"] == {"t2i_r@1": STEPS}
     assert (tmp_path / "run" / "weights" / "model.safetensors").exists()
+
+
+def test_a_run_goes_on_with_its_list_packed_but_with_no_other(
+    quick, hnclip, train, own_set, tmp_path
+):
+    assert train("--stop_after=3").code == 0
+    other = own_set.with_name("other.json")
+    other.write_text(json.dumps(json.loads(own_set.read_text())[1:]))
+    message = train(f"--config.data.train={other}").one_line()
+    assert f"{other} is not the list that this run began with" in message
+    ran = hnclip("data", "pack", own_set, tmp_path / "packed")
+    assert ran.code == 0, ran.err
+    ran = train(f"--config.data.train={tmp_path / 'packed'}")
+    assert ran.code == 0, ran.err
+    packed, quick.rows = quick.rows, []
+    assert train(workdir="straight").code == 0
+    assert packed == quick.rows

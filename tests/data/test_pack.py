@@ -17,7 +17,8 @@ import pytest
 from PIL import Image
 
 from hnclip_jax import types
-from hnclip_jax.data import images, lists, pack, pipeline, shards, tokenizer
+from hnclip_jax.data import images, lists, pack, pipeline, tokenizer
+from hnclip_jax.data.packed import shards
 from tests.data import drawing
 
 ROWS = [

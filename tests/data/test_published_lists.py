@@ -5,7 +5,8 @@ import json
 import pytest
 
 from hnclip_jax import types
-from hnclip_jax.data import lists, rows
+from hnclip_jax.data import lists
+from hnclip_jax.data.formats import rows
 from tests.data import writing
 
 BOX = {"x1": 10, "y1": 22, "x2": 310, "y2": 260, "width": 300, "height": 238}

@@ -12,7 +12,8 @@ import textwrap
 import pytest
 
 from hnclip_jax import types
-from hnclip_jax.data import compact, json_stream, rows, textfile
+from hnclip_jax.data import compact
+from hnclip_jax.data.formats import json_stream, rows, textfile
 from tests.data import writing
 
 ROWS = [

@@ -60,7 +60,7 @@ def test_what_changes_no_number_may_change(begun, groups):
     ("groups", "part"),
     [
         ({"train": {"seed": 1}}, "train.seed was 42, is 1"),
-        ({"data": {"train": "x.json"}}, "data.train was '', is 'x.json'"),
+        ({"data": {"split": "val"}}, "data.split was '', is 'val'"),
         ({"model": {"dtype": "bfloat16"}}, "model.dtype was 'float32', is 'bfloat16'"),
         ({"model": {"weights": "b.pt"}}, "model.weights was '', is 'b.pt'"),
         ({"loss": {"gamma": 0.1}}, "loss.gamma was 0.5, is 0.1"),

@@ -1,0 +1,1 @@
+"""What `hnclip data check`, `stats` and `leak` find, before a run."""
