@@ -19,6 +19,7 @@ def get_config() -> ml_collections.ConfigDict:
     # The training list: a JSON array or JSON lines, one object per picture:
     #     {"filename": "photos/0001.jpg", "caption": "A red kite hangs in a bare tree. ..."}
     # A list of strings as caption makes one pair of each. Paths are relative to the list's folder.
+    # docs/lists.md names all other formats; a folder from `hnclip data pack` is read fastest.
     c.data.train = "train.json"
     # Where the pictures are, if the list's own paths do not lead there; looked up by path, then by
     # name.
@@ -29,7 +30,8 @@ def get_config() -> ml_collections.ConfigDict:
     # Processes that decode pictures. 0 decodes in this one; batches are the same for any number.
     c.data.workers = 0
 
-    # Recall is measured on this list; its pictures must not occur in the training list.
+    # Recall is measured on this list; its pictures must not occur in the training list, which
+    # `hnclip data leak` tells. With eval.root it may be a benchmark: `hnclip data benchmarks`.
     c.eval.data = "test.json"
     c.eval.image_root = ""
     c.eval.every_epochs = 1
