@@ -73,12 +73,16 @@ class Loaded:
     provenance: dict[str, str]
 
 
-def load(values: flags.FlagValues) -> Loaded:
-    """Returns the weights that --weights names; says what they are."""
-    group = reading.group(values, dtype=values.dtype)
-    imported = pretrained.read(os.path.expanduser(values.weights), group)
+def find(values: flags.FlagValues) -> pretrained.Imported:
+    """Returns what --weights names; no value is read yet."""
+    return pretrained.read(os.path.expanduser(values.weights), reading.group(values))
+
+
+def load(values: flags.FlagValues, imported: pretrained.Imported | None = None) -> Loaded:
+    """Returns the weights that --weights names, or that `find` found; says what they are."""
+    imported = imported or find(values)
     logging.say(imported.summary())
-    model, params = imported.load(group)
+    model, params = imported.load(reading.group(values, dtype=values.dtype))
     mesh = mesh_lib.create(groups.ParallelGroup())
     # Padding makes any batch size right, so it is rounded and not refused.
     batch_size = -(-max(values.batch_size, 1) // mesh.size) * mesh.size
@@ -89,10 +93,12 @@ def load(values: flags.FlagValues) -> Loaded:
 def embed(values: flags.FlagValues) -> cache.Embedded:
     """Returns the embeddings of --data by --weights, with a progress bar."""
     options = pictures.options(values)
-    loaded = load(values)
+    # Weights take longest, and a list may be mistaken.
+    imported = find(values)
     found = sources.read(
-        sources.from_flags(values), image_size=loaded.model.config.image_size, options=options
+        sources.from_flags(values), image_size=imported.config.image_size, options=options
     )
+    loaded = load(values, imported)
     evaluator = protocol.Evaluator(
         loaded.model,
         found.pictures,

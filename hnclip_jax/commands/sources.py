@@ -117,7 +117,8 @@ def read(
         found = _benchmark(source)
     elif source.data in benchmarks.REGISTRY and not os.path.exists(name):
         raise types.UserError(
-            f"benchmark {source.data} needs its folder or a published list of it: root=PATH"
+            f"benchmark {source.data} needs its folder or a published list of it: --root=PATH "
+            "(eval.root in a config)"
         )
     else:
         if source.data == SCENES:
