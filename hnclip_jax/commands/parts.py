@@ -87,13 +87,9 @@ def load_pair(
 ) -> tuple[pipeline.LoadPair, int]:
     """Returns what loads one training pair of a list, and how many pairs there are."""
     records = pictures.records
-    positions, captions = zip(*lists.pairs(records), strict=True)
+    pictures_of, captions = lists.views(records)
     load = pipeline.LoadPair(
-        pipeline.LoadImage(
-            [records[position].image for position in positions],
-            encoder.config.image_size,
-            options,
-        ),
+        pipeline.LoadImage(pictures_of, encoder.config.image_size, options),
         pipeline.LoadText(captions, tokenize, encoder.config.context_length),
         lists.pair_ids(records),
     )

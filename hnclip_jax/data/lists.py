@@ -144,6 +144,40 @@ def pairs(records: Sequence[Record]) -> list[tuple[int, str]]:
     return [(position, text) for position, row in enumerate(records) for text in row.captions]
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class PairView(Sequence):
+    """The pictures, or the captions, of all pairs, looked up when they are asked for.
+
+    A million long captions are over a gigabyte as strings, and every worker would have its own.
+
+    records: of the list.
+    positions: [pairs] int32, the record of each pair.
+    inside: [pairs] int32, which of its captions; None = its picture is meant.
+    """
+
+    records: Sequence[Record]
+    positions: np.ndarray
+    inside: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        """Returns how many pairs there are."""
+        return len(self.positions)
+
+    def __getitem__(self, pair: int) -> Any:
+        """Returns the picture, or the caption, of a pair."""
+        record = self.records[int(self.positions[pair])]
+        return record.image if self.inside is None else record.captions[int(self.inside[pair])]
+
+
+def views(records: Sequence[Record]) -> tuple[PairView, PairView]:
+    """Returns the pictures and the captions of all pairs, in the order of `pairs`."""
+    counts = np.fromiter((len(record.captions) for record in records), np.int32, len(records))
+    positions = np.repeat(np.arange(len(records), dtype=np.int32), counts)
+    before = np.repeat(np.cumsum(counts) - counts, counts)
+    inside = (np.arange(len(positions)) - before).astype(np.int32)
+    return PairView(records, positions), PairView(records, positions, inside)
+
+
 def pair_ids(records: Sequence[Record]) -> np.ndarray:
     """Returns [n] int32 ids of the n pairs, in the order of `pairs`.
 

@@ -1,5 +1,7 @@
 """Reading of lists: policies, counts, ids, splits, and the ids of pairs."""
 
+import json
+import pickle
 import random
 
 import numpy as np
@@ -249,3 +251,21 @@ def test_progress_counts_the_bytes(folder):
     lists.read(path, progress=lambda done, total: seen.append((done, total)))
     assert seen[0][1] == size
     assert seen[-1] == (size, size)
+
+
+@pytest.mark.parametrize("count", [3, 30_000], ids=["tuple", "compact"])
+def test_views_are_the_pairs_looked_up(tmp_path, count):
+    (tmp_path / "a.jpg").write_bytes(b"")
+    rows = [
+        {"image": "a.jpg", "caption": [f"{n}.{k}" for k in range(n % 3 + 1)]} for n in range(count)
+    ]
+    (tmp_path / "list.json").write_text(json.dumps(rows))
+    records = lists.read(tmp_path / "list.json").records
+    expected = lists.pairs(records)
+    images, captions = pickle.loads(pickle.dumps(lists.views(records)))
+    assert len(images) == len(captions) == len(expected)
+    for pair in {0, 1, len(expected) // 2, len(expected) - 1}:
+        position, caption = expected[pair]
+        assert images[pair] == records[position].image
+        assert captions[pair] == caption
+    assert [captions[n] for n in range(6)] == [caption for _, caption in expected[:6]]
