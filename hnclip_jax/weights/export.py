@@ -128,7 +128,7 @@ def check(layout: str, numbers: dict[str, Any]) -> None:
         wrong.append(f"{numbers['context_length']} text positions (248; 77 can be stretched)")
     if wrong:
         raise types.UserError(
-            f"a {title} file cannot say what this model has: {'; '.join(wrong)}; "
+            f"{title} files cannot say what this model has: {'; '.join(wrong)}; "
             "choose another layout"
         )
 
