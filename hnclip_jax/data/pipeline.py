@@ -160,8 +160,8 @@ def _batches(
             f"a batch of {batch_size} cannot be split evenly over {share.process_count} processes"
         )
     mine = slice(share.process_index, None, share.process_count)
-    # In all about four: more than there are cores would only take turns.
-    threads = max(1, 4 // max(1, workers))
+    # More threads than cores would only take turns, and pay for it.
+    threads = max(1, min(4, (os.cpu_count() or 1) // workers)) if workers else 4
     batches = (
         rows.map(load)
         .slice(mine)
