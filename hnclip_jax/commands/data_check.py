@@ -1,9 +1,9 @@
 """`hnclip data check`: reads all that a list names, once, and says what is wrong with it."""
 
 import contextlib
-import json
 import os
 from collections.abc import Callable
+from typing import Any
 
 from absl import flags
 
@@ -11,9 +11,8 @@ from hnclip_jax import types
 from hnclip_jax.commands import pictures, sources
 from hnclip_jax.data import tokenizer
 from hnclip_jax.data.checks import clean, findings, preflight, texts, workers
+from hnclip_jax.evaluation import protocol
 from hnclip_jax.training import logging
-
-"""Bytes from which on reading a list shows its progress."""
 
 EXAMPLE = "hnclip data check train.json --fix_out=clean.json"
 
@@ -126,17 +125,13 @@ def contexts(words: list[str]) -> tuple[int, ...]:
     return tuple(sorted({int(word) for word in words}))
 
 
-def write_json(path: str, content: object) -> None:
+def write_json(path: str, content: dict[str, Any]) -> None:
     """Writes a result file, and says so.
 
     Raises:
       types.UserError: if it cannot be written.
     """
-    try:
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(content, file, ensure_ascii=True, indent=1)
-    except OSError as error:
-        raise types.UserError(f"cannot write {path}: {error.strerror}") from error
+    protocol.write_json(path, content)
     logging.say(f"wrote {path}")
 
 

@@ -74,8 +74,8 @@ def write(
       types.UserError: if `out` is in use, a picture cannot be read or decoded, or the disk is full.
     """
     out = os.path.abspath(out)
-    todo = _Set(pictures, size, options, _positions(pictures.records))
-    count = len(todo.examples)
+    job = _Set(pictures, size, options, _positions(pictures.records))
+    count = len(job.examples)
     if os.path.exists(out) and not (os.path.isdir(out) and not os.listdir(out)):
         raise types.UserError(f"{out} is in use; choose another folder, or delete it")
     if not 0 <= shard_count <= count:
@@ -90,9 +90,9 @@ def write(
             draft = os.path.join(closed, "set")
             os.mkdir(draft)
             ends = [count * shard // shard_count for shard in range(1, shard_count + 1)]
-            written = _write_shards(draft, todo, ends, progress)
-            _write_info(draft, todo, written)
-            _write_index(draft, todo, written)
+            written = _write_shards(draft, job, ends, progress)
+            _write_info(draft, job, written)
+            _write_index(draft, job, written)
             os.rename(draft, out)
     except OSError as error:
         raise types.UserError(f"cannot write {out}: {error.strerror or error}") from error
@@ -150,15 +150,15 @@ def _positions(records: Sequence[lists.Record]) -> list[list[int]]:
 
 
 def _write_shards(
-    folder: str, todo: _Set, ends: list[int], progress: Progress
+    folder: str, job: _Set, ends: list[int], progress: Progress
 ) -> list[tuple[str, int, int]]:
     from tensorflow_datasets.core import example_serializer
 
-    features = _features(todo.size)
+    features = _features(job.size)
     serializer = example_serializer.ExampleSerializer(features.get_serialized_info())
     writer = shards.Writer(folder, f"{_NAME}-{_SPLIT}.array_record", ends)
-    for done, (example, content) in enumerate(_ahead(todo), 1):
-        records = [todo.pictures.records[position] for position in example]
+    for done, (example, content) in enumerate(_ahead(job), 1):
+        records = [job.pictures.records[position] for position in example]
         values = {
             "id": _utf8(records[0].id),
             "index": records[0].index,
@@ -167,7 +167,7 @@ def _write_shards(
             "captions": [_utf8(text) for record in records for text in record.captions],
         }
         writer.write(serializer.serialize_example(features.encode_example(values)))
-        progress(done, len(todo.examples))
+        progress(done, len(job.examples))
     return writer.close()
 
 
@@ -176,14 +176,14 @@ def _utf8(text: str) -> bytes:
     return text.encode(errors="replace")
 
 
-def _ahead(todo: _Set) -> Iterator[tuple[list[int], np.ndarray | bytes]]:
+def _ahead(job: _Set) -> Iterator[tuple[list[int], np.ndarray | bytes]]:
     """Yields every example and what is stored of its picture; all cores load, a little ahead."""
     waiting: collections.deque[tuple[list[int], concurrent.futures.Future]] = collections.deque()
     # Threads are enough: Pillow decodes and resizes outside of Python's lock.
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        for example in todo.examples:
-            image = todo.pictures.records[example[0]].image
-            waiting.append((example, pool.submit(_content, image, todo.size, todo.options)))
+        for example in job.examples:
+            image = job.pictures.records[example[0]].image
+            waiting.append((example, pool.submit(_content, image, job.size, job.options)))
             if len(waiting) > 64:
                 example, content = waiting.popleft()
                 yield example, content.result()
@@ -228,7 +228,7 @@ def _features(size: int) -> Any:
     )
 
 
-def _write_info(folder: str, todo: _Set, written: list[tuple[str, int, int]]) -> None:
+def _write_info(folder: str, job: _Set, written: list[tuple[str, int, int]]) -> None:
     """Writes what tensorflow-datasets needs: dataset_info.json and features.json."""
     import tensorflow_datasets as tfds
 
@@ -243,27 +243,27 @@ def _write_info(folder: str, todo: _Set, written: list[tuple[str, int, int]]) ->
     )
     tfds.folder_dataset.write_metadata(
         data_dir=folder,
-        features=_features(todo.size),
+        features=_features(job.size),
         split_infos=[split],
         version=_VERSION,
-        description=f"{todo.pictures.path} (SHA-256 {todo.pictures.sha256}), packed by hnclip_jax.",
+        description=f"{job.pictures.path} (SHA-256 {job.pictures.sha256}), packed by hnclip_jax.",
         check_data=False,
     )
 
 
-def _write_index(folder: str, todo: _Set, written: list[tuple[str, int, int]]) -> None:
-    pictures = todo.pictures
+def _write_index(folder: str, job: _Set, written: list[tuple[str, int, int]]) -> None:
+    pictures = job.pictures
     header = {
         "source": pictures.path,
         "sha256": pictures.sha256,
         "report": dataclasses.asdict(pictures.report),
         "queries": pictures.queries,
-        "size": todo.size,
-        "options": dataclasses.asdict(todo.options),
+        "size": job.size,
+        "options": dataclasses.asdict(job.options),
         "shards": written,
         "records": len(pictures.records),
     }
-    numbers = {at: number for number, example in enumerate(todo.examples) for at in example}
+    numbers = {at: number for number, example in enumerate(job.examples) for at in example}
     rows = (
         {
             "picture": numbers[at],

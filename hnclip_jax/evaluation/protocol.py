@@ -9,7 +9,6 @@ import tempfile
 from typing import Any
 
 import jax
-import numpy as np
 
 from hnclip_jax import groups, types
 from hnclip_jax.data import benchmarks, images, lists, pipeline, tokenizer
@@ -67,8 +66,8 @@ class Evaluator:
         self._benchmark = benchmark
         self._embed = embed.Embedder(model, mesh, batch_size=group.batch_size, workers=workers)
         records = pictures.records
-        positions, captions = zip(*lists.pairs(records), strict=True)
-        self._text_to_image = np.asarray(positions)
+        _, captions = lists.views(records)
+        self._text_to_image = captions.positions
         self._images = pipeline.LoadImage(
             [record.image for record in records], model.config.image_size, options
         )
@@ -97,9 +96,9 @@ class Evaluator:
             image=image,
             text=text,
             text_to_image=self._text_to_image,
-            ids=tuple(getattr(record, "id", "") for record in records),
-            groups=tuple(getattr(record, "group", "") for record in records),
-            queries=getattr(self._pictures, "queries", None),
+            ids=tuple(record.id for record in records),
+            groups=tuple(record.group for record in records),
+            queries=self._pictures.queries,
             protocol=self._protocol(pictures, texts, truncated),
         )
 

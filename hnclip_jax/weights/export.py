@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from hnclip_jax import types
+from hnclip_jax.models import presets
 from hnclip_jax.weights import files, huggingface, layouts, open_clip, positions, rules, stored
 
 FILE_NAME = "model.safetensors"
@@ -120,7 +121,10 @@ def check(layout: str, numbers: dict[str, Any]) -> None:
                 wrong.append(f"{numbers[f'{tower}_heads']} {tower} heads (they take width / 64)")
             if numbers[f"{tower}_mlp_width"] != 4 * width:
                 wrong.append(f"{tower} MLP of width {numbers[f'{tower}_mlp_width']} (4 x width)")
-        if [*numbers["pixel_mean"], *numbers["pixel_std"]] != [*_CLIP_MEAN, *_CLIP_STD]:
+        if [*numbers["pixel_mean"], *numbers["pixel_std"]] != [
+            *presets.PIXEL_MEAN,
+            *presets.PIXEL_STD,
+        ]:
             wrong.append(f"pixel mean {numbers['pixel_mean']} (they take CLIP's)")
         if numbers["layer_norm_eps"] != 1e-5:
             wrong.append(f"layer norm epsilon {numbers['layer_norm_eps']} (they take 1e-5)")
@@ -131,10 +135,6 @@ def check(layout: str, numbers: dict[str, Any]) -> None:
             f"{title} files cannot say what this model has: {'; '.join(wrong)}; "
             "choose another layout"
         )
-
-
-_CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
-_CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 def _sidecars(layout: str, numbers: dict[str, Any], dtype: str, vocabulary: Any) -> dict[str, str]:

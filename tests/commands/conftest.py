@@ -8,7 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from hnclip_jax import pretrained
 from hnclip_jax.evaluation import protocol
+from hnclip_jax.models import dual_encoder
 from hnclip_jax.parallel import sharding
 from hnclip_jax.training import state, step
 
@@ -85,3 +87,11 @@ def train(hnclip, write_config, own_set, tmp_path):
     return lambda *words, workdir="run": hnclip(
         "train", f"--config={path}", f"--workdir={tmp_path / workdir}", *words
     )
+
+
+@pytest.fixture(scope="module")
+def weights(small_config, tmp_path_factory):
+    """A small model, its random parameters, and the file of them."""
+    model = dual_encoder.create(small_config)
+    params = jax.device_get(jax.jit(model.init)(jax.random.key(1)))
+    return model, params, pretrained.save(tmp_path_factory.mktemp("w") / "w", model, params)

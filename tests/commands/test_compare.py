@@ -4,13 +4,10 @@ import json
 
 import pytest
 
-from hnclip_jax import cli
-
 
 @pytest.fixture
-def results(tmp_path, monkeypatch):
+def results(tmp_path):
     """Two result files of DOCCI, the second better by more than chance."""
-    monkeypatch.setitem(cli.COMMANDS, "compare", "result files side by side")
     paths = []
     for name, recall in (("plain", 86.45), ("hn", 88.31)):
         metrics = {"t2i_r@1": recall, "i2t_r@1": recall - 2, "ties": 0}

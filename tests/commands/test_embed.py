@@ -3,25 +3,10 @@
 import json
 import shutil
 
-import jax
 import numpy as np
 import pytest
 
-from hnclip_jax import cli, pretrained
 from hnclip_jax.data import images, lists, tokenizer
-from hnclip_jax.models import dual_encoder
-
-
-@pytest.fixture(autouse=True)
-def listed(monkeypatch):
-    monkeypatch.setitem(cli.COMMANDS, "embed", "")
-
-
-@pytest.fixture(scope="module")
-def weights(small_config, tmp_path_factory):
-    model = dual_encoder.create(small_config)
-    params = jax.device_get(jax.jit(model.init)(jax.random.key(1)))
-    return model, params, pretrained.save(tmp_path_factory.mktemp("w") / "w", model, params)
 
 
 @pytest.fixture

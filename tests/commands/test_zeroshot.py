@@ -3,29 +3,14 @@
 import hashlib
 import json
 
-import jax
 import numpy as np
 import pytest
 from PIL import Image
 
-from hnclip_jax import cli, pretrained
 from hnclip_jax.data import images, tokenizer
 from hnclip_jax.evaluation import zeroshot
-from hnclip_jax.models import dual_encoder
 
 COLOURS = ("red", "green", "blue", "white", "black", "pink", "orange")
-
-
-@pytest.fixture(autouse=True)
-def listed(monkeypatch):
-    monkeypatch.setitem(cli.COMMANDS, "zeroshot", "")
-
-
-@pytest.fixture(scope="module")
-def weights(small_config, tmp_path_factory):
-    model = dual_encoder.create(small_config)
-    params = jax.device_get(jax.jit(model.init)(jax.random.key(1)))
-    return model, params, pretrained.save(tmp_path_factory.mktemp("w") / "w", model, params)
 
 
 @pytest.fixture(scope="module")

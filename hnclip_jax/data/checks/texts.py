@@ -6,8 +6,6 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from hnclip_jax.data import tokenizer
 from hnclip_jax.data.checks import workers
 
@@ -86,11 +84,6 @@ def repeats(items: Iterable[Any]) -> int:
     """Returns how many items stand earlier in the list already."""
     items = list(items)
     return len(items) - len(set(items))
-
-
-def share_above(tokens: np.ndarray, context: int) -> float:
-    """Returns the share of captions that are cut at a context length."""
-    return float(np.mean(tokens > context))
 
 
 def _short_hash(ids: Sequence[int]) -> bytes:
