@@ -1,4 +1,4 @@
-"""ties.Ranks, recall and precision, both directions, any number of captions per picture."""
+"""Ranks, recall and precision, both directions, any number of captions per picture."""
 
 import dataclasses
 from collections.abc import Sequence
