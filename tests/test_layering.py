@@ -10,6 +10,7 @@ PACKAGE = pathlib.Path(__file__).parent.parent / "hnclip_jax"
 LEVELS = {
     "types": 0,
     "groups": 0,
+    "vectors": 0,
     "config": 0,
     "models": 1,
     "losses": 1,
@@ -41,6 +42,7 @@ KEEPERS = {
     "array_record": {"data"},
     "tensorflow_datasets": {"data"},
     "jax": {
+        "vectors",
         "models",
         "losses",
         "parallel",

@@ -1,41 +1,28 @@
 """Symmetric InfoNCE on logits s (S + Delta): the one place where softmax over the batch happens.
 
-Three ways to run, one result. `axis_name=None`: the arrays hold the whole batch, on one device or
-sharded under plain jit. With an `axis_name` (a mesh axis, or a tuple of them in mesh order) inside
-`jax.shard_map` or `jax.pmap`: the arrays hold this device's rows, the text embeddings are gathered,
-and each device forms the rows of its own pictures against all texts. The loss is the mean over the
-global batch, the same on every device.
-
-Gradients are right under `jax.shard_map`: taken outside of it, or inside with its default
-check_vma=True. Under `jax.pmap` (and inside with check_vma=False) a psum is transposed to a psum,
-so on n devices the gradient for a device's rows, and its part of the gradient for shared
-parameters, come n times too large: average the gradients of shared parameters over the devices
-(`jax.lax.pmean`) instead of adding them up.
+Only the text embeddings are gathered: each device forms the rows of its own pictures against all
+texts, and the devices exchange a max and a sum of B numbers for the other direction. On mappings
+and gradients see losses/batch.py.
 """
 
 import functools
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from hnclip_jax import types
-from hnclip_jax.losses import margins
+from hnclip_jax.losses import batch, margins
 from hnclip_jax.types import Array
-
-AxisName: TypeAlias = str | tuple[str, ...] | None
-
-# Finite: a row or column without any negative then has a gradient of 0 and not nan.
-MASKED = -1e30
 
 
 class _Rows(NamedTuple):
-    """Per-example arrays, of some rows or of all columns; geometry and same_pair may be None."""
+    """Per-example arrays, of some rows or of all columns; geometry may be None."""
 
     image: Array
     text: Array
     geometry: Array | None
-    same_pair: Array | None
+    guard: batch.Guard
 
 
 def info_nce(
@@ -43,7 +30,7 @@ def info_nce(
     text: Array,
     scale: Array | float,
     *,
-    axis_name: AxisName = None,
+    axis_name: batch.AxisName = None,
     block_rows: int | None = None,
     same_pair: Array | None = None,
 ) -> Array:
@@ -53,7 +40,7 @@ def info_nce(
       image: [B, D], or [L, D] with `axis_name`; unit norm. Computed in float32.
       text: as `image`; row b belongs to image b.
       scale: scalar s = exp(logit_scale).
-      axis_name: mapped axis or axes over which the batch is split; see the top of this file.
+      axis_name: mapped axis or axes over which the batch is split; see losses/batch.py.
       block_rows: rows of the logits held at once, forward and backward; None means all.
       same_pair: [B] or [L] integer ids; pairs with equal ids are no negatives of each other.
 
@@ -76,7 +63,7 @@ def hn_clip(
     text: Array,
     scale: Array | float,
     gamma: Array | float = 0.5,
-    axis_name: AxisName = None,
+    axis_name: batch.AxisName = None,
     block_rows: int | None = None,
     same_pair: Array | None = None,
     geometry: Array | None = None,
@@ -90,7 +77,7 @@ def hn_clip(
       text: as `image`; row b belongs to image b.
       scale: scalar s = exp(logit_scale).
       gamma: scalar, may be traced; 0 gives `info_nce` bit for bit.
-      axis_name: mapped axis or axes over which the batch is split; see the top of this file.
+      axis_name: mapped axis or axes over which the batch is split; see losses/batch.py.
       block_rows: rows of the logits held at once, forward and backward; None means all.
       same_pair: [B] or [L] integer ids; pairs with equal ids are no negatives of each other.
       geometry: rows as `text`, any width, unit norm: embeddings to take G from instead, say those
@@ -120,16 +107,27 @@ def shifted_info_nce(
     scale: Array | float,
     margin: margins.Margin,
     *,
-    axis_name: AxisName = None,
+    axis_name: batch.AxisName = None,
     block_rows: int | None = None,
     same_pair: Array | None = None,
+    valid: Array | None = None,
     geometry: Array | None = None,
+    smoothing: float = 0.0,
 ) -> Array:
-    """Returns symmetric InfoNCE on s (S + Delta), Delta from `margin`; the rest as in `hn_clip`."""
-    rows = _as_rows(image, text, geometry, same_pair)
-    index = row_index(len(rows.image), axis_name)
-    columns = gather(rows._replace(image=None), axis_name)
-    check_pairs(len(columns.text))
+    """Returns symmetric InfoNCE on s (S + Delta), Delta from `margin`; the rest as in `hn_clip`.
+
+    Args:
+      image, text, scale, axis_name, block_rows, same_pair, geometry: as in `hn_clip`.
+      margin: see losses/margins.py.
+      valid: [B] or [L] bool; pairs with False are left out, and the loss is the mean over the rest:
+        0 if nothing is left.
+      smoothing: e of label smoothing: targets are (1 - e) I + e / (columns that a row sees).
+    """
+    rows = _as_rows(image, text, geometry, batch.Guard(same_pair, valid))
+    index = batch.row_index(len(rows.image), axis_name)
+    columns = batch.gather(rows._replace(image=None), axis_name)
+    pairs = batch.check_pairs(len(columns.text))
+    shown = batch.shown(columns.guard, pairs) if smoothing else None
 
     def body(numbered: tuple[Array, _Rows]) -> tuple[Array, Array, Array]:
         numbers, part = numbered
@@ -138,43 +136,43 @@ def shifted_info_nce(
         if geometry is not None:
             source = (part.geometry, columns.geometry)
         block = margins.Block(numbers, similarity, *jax.lax.stop_gradient(source))
-        logits = logits_of(block, margin, scale, part.same_pair, columns.same_pair)
-        return cross_entropies(logits, logits, numbers)
+        logits = logits_of(block, margin, scale, part.guard, columns.guard)
+        row_loss, positive, column = cross_entropies(logits, logits, numbers)
+        if smoothing:
+            row_loss = row_loss + smoothing * _smoothing(logits, numbers, shown)
+        return row_loss, positive, column
 
-    return mean_loss(*_in_blocks(body, (index, rows), block_rows), index, axis_name)
-
-
-def gather(local: Any, axis_name: AxisName) -> Any:
-    """Returns the arrays of `local` with the rows of all devices, in `row_index` order."""
-    return local if axis_name is None else jax.lax.all_gather(local, axis_name, tiled=True)
-
-
-def row_index(count: int, axis_name: AxisName) -> Array:
-    """Returns [L] int32, the numbers in the global batch of this device's `count` rows."""
-    first = 0 if axis_name is None else count * jax.lax.axis_index(axis_name)
-    return jnp.arange(count) + first
+    parts = _in_blocks(body, (index, rows), block_rows)
+    return mean_loss(*parts, index, axis_name, batch.count(valid, pairs, axis_name))
 
 
 def logits_of(
     block: margins.Block,
     margin: margins.Margin,
     scale: Array | float,
-    row_ids: Array | None,
-    column_ids: Array | None,
+    rows: batch.Guard,
+    columns: batch.Guard,
 ) -> Array:
-    """Returns [R, B] float32, s (S + Delta) with equal ids masked."""
+    """Returns [R, B] float32, s (S + Delta), hidden where the guards keep pairs apart."""
     logits = jnp.asarray(scale, jnp.float32) * (block.similarity + margin(block))
-    return hide_same_pairs(logits, block.index, row_ids, column_ids)
+    return batch.hide(logits, block.index, rows, columns)
 
 
-def hide_same_pairs(
-    logits: Array, index: Array, row_ids: Array | None, column_ids: Array | None
-) -> Array:
-    """Returns `logits` [R, B], masked where ids are equal but for a row's own column."""
-    if row_ids is None:
-        return logits
-    same = row_ids[:, None] == column_ids[None, :]
-    return jnp.where(same & ~margins.is_own(index, logits.shape[1]), MASKED, logits)
+def _smoothing(logits: Array, index: Array, shown: Array) -> Array:
+    """Returns [R], what one unit of label smoothing adds to both directions' losses, by row.
+
+    Smoothed cross entropy is the plain one plus e (positive - mean of all logits), and either
+    direction's means are sums over the same entries.
+
+    Args:
+      logits: [R, B], hidden where pairs are kept apart.
+      index: [R] int32.
+      shown: [B] float32, entries that are not hidden per row, which are those per column.
+    """
+    own = batch.is_own(index, logits.shape[1])
+    share = 1 / shown[index][:, None] + 1 / shown[None, :]
+    seen = jnp.where(logits > batch.MASKED, logits * share, 0.0)
+    return 2 * jnp.sum(logits, axis=1, where=own) - jnp.sum(seen, axis=1)
 
 
 def cross_entropies(
@@ -191,15 +189,20 @@ def cross_entropies(
       row_loss [R]; positive [R], the matched entries of column_logits; column [B], logsumexp of
       each column's negatives among these rows.
     """
-    own = margins.is_own(index, row_logits.shape[1])
-    rest = jax.nn.logsumexp(jnp.where(own, MASKED, row_logits), axis=1)
+    own = batch.is_own(index, row_logits.shape[1])
+    rest = jax.nn.logsumexp(jnp.where(own, batch.MASKED, row_logits), axis=1)
     row_loss = cross_entropy(rest, jnp.sum(row_logits, axis=1, where=own))
     positive = jnp.sum(column_logits, axis=1, where=own)
-    return row_loss, positive, jax.nn.logsumexp(jnp.where(own, MASKED, column_logits), axis=0)
+    return row_loss, positive, jax.nn.logsumexp(jnp.where(own, batch.MASKED, column_logits), axis=0)
 
 
 def mean_loss(
-    row_loss: Array, positive: Array, column: Array, index: Array, axis_name: AxisName
+    row_loss: Array,
+    positive: Array,
+    column: Array,
+    index: Array,
+    axis_name: batch.AxisName,
+    count: Array | int,
 ) -> Array:
     """Returns the loss of the global batch, a scalar, from what `cross_entropies` gave.
 
@@ -209,6 +212,7 @@ def mean_loss(
       column: [K, B], one row per block.
       index: [L] int32, the rows' numbers in the global batch.
       axis_name: as in `info_nce`. The devices exchange a max of B numbers and a sum of 2 B + 1.
+      count: pairs to divide by, from `batch.count`.
     """
     pairs = column.shape[1]
     top = jax.lax.stop_gradient(jnp.max(column, axis=0))
@@ -218,10 +222,9 @@ def mean_loss(
         jnp.zeros(pairs, jnp.float32).at[index].set(positive),
         jnp.sum(row_loss),
     )
-    parts = parts if axis_name is None else jax.lax.psum(parts, axis_name)
-    rest, positive_b, row_sum = parts
+    rest, positive_b, row_sum = batch.total(parts, axis_name)
     column_loss = cross_entropy(top + jnp.log(rest), positive_b)
-    return (row_sum + jnp.sum(column_loss)) / (2 * pairs)
+    return (row_sum + jnp.sum(column_loss)) / (2 * count)
 
 
 def cross_entropy(rest: Array, positive: Array) -> Array:
@@ -233,27 +236,18 @@ def cross_entropy(rest: Array, positive: Array) -> Array:
     return jax.nn.softplus(rest - positive)
 
 
-def check_pairs(pairs: int) -> int:
-    """Returns `pairs`, the size of the global batch; one pair is a user error."""
-    if pairs < 2:
-        raise types.UserError(
-            f"a contrastive batch needs at least 2 pairs but has {pairs}: without negatives the "
-            "loss is always 0; raise the batch size"
-        )
-    return pairs
-
-
-def _as_rows(image: Array, text: Array, geometry: Array | None, same_pair: Array | None) -> _Rows:
-    shapes = [jnp.shape(x) for x in (image, text, geometry, same_pair) if x is not None]
+def _as_rows(image: Array, text: Array, geometry: Array | None, guard: batch.Guard) -> _Rows:
+    shapes = [jnp.shape(x) for x in (image, text, geometry, *guard) if x is not None]
     if shapes[0] != shapes[1] or len(shapes[0]) != 2 or len({shape[0] for shape in shapes}) > 1:
         raise types.UserError(
-            f"image, text (and geometry, same_pair) have shapes {shapes}, but need one row per "
-            "pair: [L, D], [L, D], ([L, D'], [L]); give the embeddings of the same examples"
+            f"image, text (and geometry, same_pair, valid) have shapes {shapes}, but need one row "
+            "per pair: [L, D], [L, D], ([L, D'], [L], [L]); give the embeddings of the same "
+            "examples"
         )
     image, text, geometry = jax.tree.map(
         lambda x: jnp.asarray(x, jnp.float32), (image, text, geometry)
     )
-    return _Rows(image, text, geometry, same_pair)
+    return _Rows(image, text, geometry, guard)
 
 
 def _in_blocks(body: Any, rows: Any, block_rows: int | None) -> tuple[Array, Array, Array]:

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from hnclip_jax.losses import contrastive, margins
+from hnclip_jax.losses import batch, contrastive, margins
 from hnclip_jax.types import Array
 
 SOLVED = 1e-3  # a pair counts as solved when its loss is below this
@@ -38,7 +38,7 @@ def measure(
         without and with the margin.
       s_positive: mean cosine of the matched pairs.
     """
-    index = contrastive.row_index(contrastive.check_pairs(len(text)), None)
+    index = batch.row_index(batch.check_pairs(len(text)), None)
     image, text = jnp.asarray(image, jnp.float32), jnp.asarray(text, jnp.float32)
     source = text if geometry is None else jnp.asarray(geometry, jnp.float32)
     similarity = jnp.matmul(image, text.T, precision="highest")
@@ -46,7 +46,7 @@ def measure(
     plain = _pair_losses(block, margins.none, scale, same_pair)
     trained = _pair_losses(block, margin, scale, same_pair)
     g = margins.text_geometry(block)
-    others = ~margins.is_own(index, len(index))
+    others = ~batch.is_own(index, len(index))
     return {
         "info_nce": jnp.mean(plain),
         "g_mean": jnp.mean(g, where=others),
@@ -62,6 +62,7 @@ def _pair_losses(
     block: margins.Block, margin: margins.Margin, scale: Array | float, same_pair: Array | None
 ) -> Array:
     """Returns [B], each pair's loss, the mean of its two directions."""
-    logits = contrastive.logits_of(block, margin, scale, same_pair, same_pair)
+    guard = batch.Guard(same_pair)
+    logits = contrastive.logits_of(block, margin, scale, guard, guard)
     row_loss, positive, column = contrastive.cross_entropies(logits, logits, block.index)
     return (row_loss + contrastive.cross_entropy(column, positive)) / 2

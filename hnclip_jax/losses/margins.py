@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from hnclip_jax.losses import batch
 from hnclip_jax.types import Array
 
 
@@ -102,14 +103,9 @@ def mean_off_diagonal(embeddings: Array) -> Array:
     return (everything - diagonal) / (pairs * (pairs - 1))
 
 
-def is_own(index: Array, pairs: int) -> Array:
-    """Returns [R, B] bool, True where a row (numbers `index`, [R]) meets its own column."""
-    return index[:, None] == jnp.arange(pairs)[None, :]
-
-
 def _negatives(block: Block, delta: Array) -> Array:
     """Returns `delta` with its diagonal set to 0."""
-    return jnp.where(is_own(block.index, delta.shape[1]), 0.0, delta)
+    return jnp.where(batch.is_own(block.index, delta.shape[1]), 0.0, delta)
 
 
 def text_geometry(block: Block) -> Array:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from hnclip_jax import groups, types
-from hnclip_jax.losses import contrastive, diagnostics, margins, tokens
+from hnclip_jax.losses import batch, contrastive, diagnostics, margins, tokens
 from hnclip_jax.types import Array
 
 
@@ -19,7 +19,7 @@ class Inputs(NamedTuple):
     scale: Array | float
     margin: margins.Margin
     block_rows: int | None
-    axis_name: contrastive.AxisName
+    axis_name: batch.AxisName
     same_pair: Array | None
     geometry: Array | None
 
@@ -101,7 +101,7 @@ class Objective:
         *,
         step: Array | int,
         key: Array | None = None,
-        axis_name: contrastive.AxisName = None,
+        axis_name: batch.AxisName = None,
         same_pair: Array | None = None,
         geometry: Array | None = None,
     ) -> tuple[Array, dict[str, Array]]:
@@ -112,7 +112,7 @@ class Objective:
           scale: scalar s = exp(logit_scale).
           step: number of the training step; may be traced.
           key: jax.random key of this step, the same on every device; kind 'row_shuffled' needs it.
-          axis_name: mapped axis or axes over which the batch is split; see losses/contrastive.py.
+          axis_name: mapped axis or axes over which the batch is split; see losses/batch.py.
           same_pair: integer ids, one per pair; used when loss.guard_same_pair is set.
           geometry: text embeddings by the frozen starting encoder; used by kind 'frozen'.
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from hnclip_jax import types
-from hnclip_jax.losses import contrastive
+from hnclip_jax.losses import batch, contrastive
 from hnclip_jax.types import Array
 
 
@@ -48,13 +48,13 @@ def token_interaction(
     words: Array,
     word_mask: Array,
     scale: Array | float,
-    axis_name: contrastive.AxisName = None,
+    axis_name: batch.AxisName = None,
     same_pair: Array | None = None,
 ) -> Array:
     """Returns the token term, a float32 scalar: InfoNCE, each direction on its own scores.
 
     The scores are those of `late_interaction`. With `axis_name` words and masks are gathered and
-    patches stay where they are; on gradients see losses/contrastive.py.
+    patches stay where they are; on gradients see losses/batch.py.
 
     Args:
       patches: [B, N, D], or [L, N, D] with `axis_name`; unit norm, class token left out.
@@ -75,17 +75,20 @@ def token_interaction(
             f"patches have {len(patches)} rows and words {len(words)}, but picture b belongs to "
             "caption b; give both towers the same examples"
         )
-    index = contrastive.row_index(len(patches), axis_name)
-    words_bsd, mask_bs, same_pair_b = contrastive.gather((words, word_mask, same_pair), axis_name)
-    contrastive.check_pairs(len(words_bsd))
+    index = batch.row_index(len(patches), axis_name)
+    words_bsd, mask_bs, same_pair_b = batch.gather((words, word_mask, same_pair), axis_name)
+    pairs = batch.check_pairs(len(words_bsd))
     row_logits, column_logits = (
-        contrastive.hide_same_pairs(
-            jnp.asarray(scale, jnp.float32) * scores, index, same_pair, same_pair_b
+        batch.hide(
+            jnp.asarray(scale, jnp.float32) * scores,
+            index,
+            batch.Guard(same_pair),
+            batch.Guard(same_pair_b),
         )
         for scores in late_interaction(patches, words_bsd, mask_bs)
     )
     row_loss, positive, column = contrastive.cross_entropies(row_logits, column_logits, index)
-    return contrastive.mean_loss(row_loss, positive, column[None, :], index, axis_name)
+    return contrastive.mean_loss(row_loss, positive, column[None, :], index, axis_name, pairs)
 
 
 def _scores_of_caption(patches: Array, caption: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -93,7 +96,7 @@ def _scores_of_caption(patches: Array, caption: tuple[Array, Array]) -> tuple[Ar
     words, word_mask = caption
     cosines = jnp.einsum("lnd,sd->lns", patches, words, precision="highest")
     # Masked before the max, and not with 0: all cosines may be negative.
-    hidden = jnp.where(word_mask[None, None, :], cosines, contrastive.MASKED)
+    hidden = jnp.where(word_mask[None, None, :], cosines, batch.MASKED)
     image_to_text = jnp.mean(jnp.max(hidden, axis=2), axis=1)
     best_patch = jnp.where(word_mask[None, :], jnp.max(cosines, axis=1), 0.0)
     count = jnp.sum(word_mask)

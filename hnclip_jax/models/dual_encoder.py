@@ -6,7 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from hnclip_jax import types
+from hnclip_jax import types, vectors
 from hnclip_jax.models import presets, text, transformer, vision
 
 INITIAL_LOGIT_SCALE = math.log(1 / 0.07)
@@ -92,16 +92,16 @@ class DualEncoder:
             tower = vision.Vision(self.config, compute)
             pixels = vision.normalise(images, self.config.pixel_mean, self.config.pixel_std)
             image, patches = tower.apply({"params": params["image"]}, pixels, tokens=tokens)
-            fields["image"] = unit(image)
+            fields["image"] = vectors.unit(image)
             if tokens:
-                fields["patches"] = unit(patches)
+                fields["patches"] = vectors.unit(patches)
         if ids is not None:
             text.check_ids(ids, self.config)
             tower = text.Text(self.config, compute)
             caption, words = tower.apply({"params": params["text"]}, ids, tokens=tokens)
-            fields["text"] = unit(caption)
+            fields["text"] = vectors.unit(caption)
             if tokens:
-                fields.update(words=unit(words), word_mask=text.word_mask(ids))
+                fields.update(words=vectors.unit(words), word_mask=text.word_mask(ids))
         return types.Embeddings(**fields)
 
     def encode_image(self, params: types.Params, images: types.Array) -> types.Array:
@@ -115,13 +115,3 @@ class DualEncoder:
     def scale(self, params: types.Params) -> types.Array:
         """Returns s = exp(logit_scale), a float32 scalar: the inverse temperature."""
         return jnp.exp(params["logit_scale"])
-
-
-def unit(x: types.Array) -> types.Array:
-    """Returns `x` over its norm along the last axis; vectors of norm below 1e-12 as they are.
-
-    Zero is a value with a finite gradient here, where x / norm(x) gives NaN for both.
-    """
-    squares = jnp.sum(jnp.square(x), axis=-1, keepdims=True)
-    # Replaced before the root, not after: a branch not taken would still give 0 * inf backwards.
-    return x * jax.lax.rsqrt(jnp.where(squares > 1e-24, squares, 1.0))

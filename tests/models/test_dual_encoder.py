@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from hnclip_jax import types
+from hnclip_jax import types, vectors
 from hnclip_jax.models import dual_encoder, presets, transformer
 
 MODEL = presets.ModelConfig(
@@ -260,9 +260,9 @@ def test_constrain_as_a_sharding_constraint(params, batch, exact):
 def test_unit_is_safe_at_zero():
     x = jnp.asarray([[0.0, 0.0], [3.0, 4.0], [1e-25, 0.0], [1e-11, 0.0]], jnp.float32)
     np.testing.assert_allclose(
-        dual_encoder.unit(x), [[0, 0], [0.6, 0.8], [0, 0], [1, 0]], rtol=0, atol=1e-6
+        vectors.unit(x), [[0, 0], [0.6, 0.8], [0, 0], [1, 0]], rtol=0, atol=1e-6
     )
-    gradient = jax.grad(lambda x: dual_encoder.unit(x) @ jnp.asarray([1.0, 2.0]) @ jnp.ones(4))(x)
+    gradient = jax.grad(lambda x: vectors.unit(x) @ jnp.asarray([1.0, 2.0]) @ jnp.ones(4))(x)
     assert np.isfinite(gradient).all()
     # d/dx of (x . c) / |x| is c / |x| - (x . c) x / |x|^3.
     expected = np.asarray([1, 2]) / 5 - 11 * np.asarray([3, 4]) / 125
