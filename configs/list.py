@@ -4,7 +4,7 @@
         --config.data.train=train.json --config.eval.data=test.json --config.model.weights=PATH
 
 Copy this file and change it, or set single values on the command line. Every field that matters for
-a list of one's own stands below; all others, and what they mean, stand in hnclip_jax/groups.py.
+a list of one's own stands below; all others, and what they mean, stand in hnclip_jax/groups/.
 """
 
 import ml_collections

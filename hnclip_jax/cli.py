@@ -110,9 +110,7 @@ def _unknown_setting(complaint: str, argv: list[str]) -> str:
     names = re.findall(r"['\"](\w+)['\"]", complaint)
     typed = (word.split("=")[0] for word in argv if names and f".{names[0]}" in word)
     nearest = re.search(r'Did you mean "(\w+)"', complaint)
-    hint = (
-        f"did you mean {nearest[1]!r}?" if nearest else "see hnclip_jax/groups.py for all of them"
-    )
+    hint = f"did you mean {nearest[1]!r}?" if nearest else "see hnclip_jax/groups for all of them"
     return f"unknown setting {next(typed, complaint)}; {hint}"
 
 

@@ -74,7 +74,7 @@ def test_what_is_missing_on_the_command_line(hnclip, write_config, tmp_path):
     [
         (["--config.optim.lrr=1"], "unknown setting --config.optim.lrr; did you mean 'lr'?"),
         (["--config.optm.lr=1"], "unknown setting --config.optm.lr; did you mean 'optim'?"),
-        (["--config.zzz=1"], "unknown setting --config.zzz; see hnclip_jax/groups.py for all"),
+        (["--config.zzz=1"], "unknown setting --config.zzz; see hnclip_jax/groups for all"),
         (["--config.train.steps=1.5"], "--config.train.steps=1.5: invalid literal"),
     ],
 )
