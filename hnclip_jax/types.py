@@ -34,6 +34,8 @@ Batch: TypeAlias = dict[str, Array]
     tokens   [B, S] int32, zero-padded after the end token
     pair_id  [B] int32; equal ids: no negatives of each other (the same picture, for instance)
     index    [B] int32, number of the pair in the list, from 0
+
+Methods ask for more; see data/inputs.py.
 """
 
 
@@ -42,9 +44,11 @@ class Embeddings(NamedTuple):
 
     image: [B, D] float32, unit norm.
     text: [B, D] float32, unit norm.
-    patches: [B, N, D] float32, unit norm, class token left out.
-    words: [B, S, D] float32, unit norm.
+    patches: [B, N, D] float32, projected, of any norm, class token left out.
+    words: [B, S, D] float32, projected, of any norm.
     word_mask: [B, S] bool; True on the words, False on begin token, end token and padding.
+    regions: [B, K, D] float32, unit norm, of parts of the picture.
+    spans: [B, K, D] float32, unit norm, of parts of the caption.
     """
 
     image: Array | None = None
@@ -52,6 +56,8 @@ class Embeddings(NamedTuple):
     patches: Array | None = None
     words: Array | None = None
     word_mask: Array | None = None
+    regions: Array | None = None
+    spans: Array | None = None
 
 
 class UserError(ValueError):

@@ -70,15 +70,21 @@ class DualEncoder:
         ids: types.Array | None = None,
         *,
         tokens: bool = False,
+        pool_patches: transformer.Pool | None = None,
+        pool_words: transformer.Pool | None = None,
         constrain: transformer.Constrain = transformer.identity,
     ) -> types.Embeddings:
         """Returns the embeddings of what is given, fields of the rest None.
 
         Args:
           params: the tree of `init`, or the used tower's part of it.
-          images: [B, height, width, 3], uint8 (normalised here) or floating (already normalised).
+          images: [B, ..., height, width, 3], uint8 (normalised here) or floating (already
+            normalised). Axes between rows and pixels come back: image is [B, ..., D] then.
           ids: [B, S] integers: begin token, words, end token, anything; S up to the context length.
           tokens: also return patches, words and word_mask.
+          pool_patches: also return regions: it takes the last block's states of the patches,
+            [B, N, W], and what it returns, [B, K, W], is normed and projected as a picture is.
+          pool_words: also return spans: likewise, of the states of all positions, [B, S, W].
           constrain: called on the [B, T, W] input of every block; on a mesh, a sharding constraint.
 
         Raises:
@@ -88,21 +94,54 @@ class DualEncoder:
         compute = dataclasses.replace(self.compute, constrain=constrain)
         fields = {}
         if images is not None:
-            vision.check_images(images, self.config.image_size)
-            tower = vision.Vision(self.config, compute)
-            pixels = vision.normalise(images, self.config.pixel_mean, self.config.pixel_std)
-            image, patches = tower.apply({"params": params["image"]}, pixels, tokens=tokens)
-            fields["image"] = vectors.unit(image)
-            if tokens:
-                fields["patches"] = vectors.unit(patches)
+            fields |= self._embed_images(compute, params, images, tokens, pool_patches)
         if ids is not None:
-            text.check_ids(ids, self.config)
-            tower = text.Text(self.config, compute)
-            caption, words = tower.apply({"params": params["text"]}, ids, tokens=tokens)
-            fields["text"] = vectors.unit(caption)
-            if tokens:
-                fields.update(words=vectors.unit(words), word_mask=text.word_mask(ids))
+            fields |= self._embed_ids(compute, params, ids, tokens, pool_words)
         return types.Embeddings(**fields)
+
+    def _embed_images(
+        self,
+        compute: transformer.Compute,
+        params: types.Params,
+        images: types.Array,
+        tokens: bool,
+        pool: transformer.Pool | None,
+    ) -> dict[str, types.Array]:
+        axes = images.shape[:-3]
+        images = images.reshape(-1, *images.shape[-3:]) if len(axes) > 1 else images
+        vision.check_images(images, self.config.image_size)
+        pixels = vision.normalise(images, self.config.pixel_mean, self.config.pixel_std)
+        tower = vision.Vision(self.config, compute)
+        image, patches, regions = tower.apply(
+            {"params": params["image"]}, pixels, tokens=tokens, pool=pool
+        )
+        image = vectors.unit(image)
+        fields = {"image": image.reshape(*axes, -1) if len(axes) > 1 else image}
+        if tokens:
+            fields["patches"] = patches
+        if pool:
+            fields["regions"] = vectors.unit(regions)
+        return fields
+
+    def _embed_ids(
+        self,
+        compute: transformer.Compute,
+        params: types.Params,
+        ids: types.Array,
+        tokens: bool,
+        pool: transformer.Pool | None,
+    ) -> dict[str, types.Array]:
+        text.check_ids(ids, self.config)
+        tower = text.Text(self.config, compute)
+        caption, words, spans = tower.apply(
+            {"params": params["text"]}, ids, tokens=tokens, pool=pool
+        )
+        fields = {"text": vectors.unit(caption)}
+        if tokens:
+            fields.update(words=words, word_mask=text.word_mask(ids))
+        if pool:
+            fields["spans"] = vectors.unit(spans)
+        return fields
 
     def encode_image(self, params: types.Params, images: types.Array) -> types.Array:
         """Returns [B, D] float32 unit vectors; see `embed`."""

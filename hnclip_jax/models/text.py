@@ -58,13 +58,16 @@ class Text(nn.Module):
 
     @nn.compact
     def __call__(
-        self, ids: types.Array, *, tokens: bool = False
-    ) -> tuple[types.Array, types.Array | None]:
-        """Returns ([B, D], [B, S, D] or None) in float32: end token, and all when `tokens`.
+        self, ids: types.Array, *, tokens: bool = False, pool: transformer.Pool | None = None
+    ) -> tuple[types.Array, types.Array | None, types.Array | None]:
+        """Returns ([B, D], [B, S, D] or None, [B, K, D] or None) in float32.
+
+        End token; all positions when `tokens`; what `pool` makes of their states.
 
         Args:
           ids: [B, S] integers; S up to the context length. The first S position rows are used.
           tokens: also project every position, with the end token's norm and projection.
+          pool: also project what it makes of all positions' states, in the same way.
         """
         config, width = self.config, self.config.text_width
         dtype = jnp.dtype(self.compute.dtype)
@@ -80,6 +83,8 @@ class Text(nn.Module):
         kernel = self.param("proj", normal(width**-0.5), (width, config.embed_dim))
         end = jnp.take_along_axis(x, end_positions(ids)[:, None, None], axis=1)[:, 0]
         text = transformer.project(ln_final(end), kernel, self.compute)
-        if not tokens:
-            return text, None
-        return text, transformer.project(ln_final(x), kernel, self.compute)
+        words = transformer.project(ln_final(x), kernel, self.compute) if tokens else None
+        if pool is None:
+            return text, words, None
+        pooled = pool(x.astype(jnp.float32))
+        return text, words, transformer.project(ln_final(pooled), kernel, self.compute)

@@ -19,6 +19,8 @@ from hnclip_jax import types
 from hnclip_jax.models import presets
 
 Constrain = Callable[[types.Array], types.Array]
+Pool = Callable[[types.Array], types.Array]
+"""States of a tower's last block, [B, T, W] float32 -> [B, K, W], row by row."""
 
 _REMAT_POLICIES = {
     "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,

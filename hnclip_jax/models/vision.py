@@ -62,13 +62,16 @@ class Vision(nn.Module):
 
     @nn.compact
     def __call__(
-        self, images: types.Array, *, tokens: bool = False
-    ) -> tuple[types.Array, types.Array | None]:
-        """Returns ([B, D], [B, N, D] or None) in float32: class token, and patches when `tokens`.
+        self, images: types.Array, *, tokens: bool = False, pool: transformer.Pool | None = None
+    ) -> tuple[types.Array, types.Array | None, types.Array | None]:
+        """Returns ([B, D], [B, N, D] or None, [B, K, D] or None) in float32.
+
+        Class token; patches when `tokens`; what `pool` makes of the patches' states.
 
         Args:
           images: [B, height, width, 3] float32, normalised.
           tokens: also project every patch, with the class token's norm and projection.
+          pool: also project what it makes of the patches' states, in the same way.
         """
         config, width = self.config, self.config.vision_width
         dtype = jnp.dtype(self.compute.dtype)
@@ -94,6 +97,8 @@ class Vision(nn.Module):
         ln_post = transformer.layer_norm(config.layer_norm_eps, "ln_post")
         kernel = self.param("proj", normal, (width, config.embed_dim))
         image = transformer.project(ln_post(x[:, 0]), kernel, self.compute)
-        if not tokens:
-            return image, None
-        return image, transformer.project(ln_post(x[:, 1:]), kernel, self.compute)
+        patches = transformer.project(ln_post(x[:, 1:]), kernel, self.compute) if tokens else None
+        if pool is None:
+            return image, patches, None
+        pooled = pool(x[:, 1:].astype(jnp.float32))
+        return image, patches, transformer.project(ln_post(pooled), kernel, self.compute)

@@ -148,10 +148,13 @@ def test_bfloat16_keeps_float32_parameters_and_results(params, batch, exact):
     encoder = dual_encoder.create(MODEL, dtype="bfloat16")
     found = jit(lambda p: encoder.embed(p, *batch, tokens=True))(params)
     for name in ("image", "text", "patches", "words"):
+        rounded, wanted = vectors.unit(getattr(found, name)), vectors.unit(getattr(exact, name))
+        assert getattr(found, name).dtype == jnp.float32
+        np.testing.assert_allclose(rounded, wanted, rtol=0, atol=ROUNDED)
+        assert np.abs(rounded - wanted).max() > 1e-5
+        if name in ("patches", "words"):
+            continue
         rounded = getattr(found, name)
-        assert rounded.dtype == jnp.float32
-        np.testing.assert_allclose(rounded, getattr(exact, name), rtol=0, atol=ROUNDED)
-        assert np.abs(rounded - getattr(exact, name)).max() > 1e-5
         np.testing.assert_allclose(np.linalg.norm(rounded, axis=-1), 1, rtol=0, atol=1e-6)
     grads = jax.eval_shape(jax.grad(lambda p: _loss(encoder, p, batch)), params)
     for leaf in jax.tree.leaves((grads, encoder.abstract_params())):
@@ -171,7 +174,8 @@ def test_every_product_has_the_type_and_precision_of_its_dtype(params, batch, dt
 
 
 def test_embeddings_are_unit_vectors_with_word_mask(exact):
-    shapes = {name: value.shape for name, value in exact._asdict().items()}
+    given = {name: value for name, value in exact._asdict().items() if value is not None}
+    shapes = {name: value.shape for name, value in given.items()}
     assert shapes == {
         "image": (8, 20),
         "text": (8, 20),
@@ -179,7 +183,7 @@ def test_embeddings_are_unit_vectors_with_word_mask(exact):
         "words": (8, 9, 20),
         "word_mask": (8, 9),
     }
-    for name in ("image", "text", "patches", "words"):
+    for name in ("image", "text"):
         norms = np.linalg.norm(getattr(exact, name), axis=-1)
         np.testing.assert_allclose(norms, 1, rtol=0, atol=1e-6)
     np.testing.assert_array_equal(exact.word_mask, [[False] + [True] * 5 + [False] * 3] * 8)

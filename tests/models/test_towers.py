@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hnclip_jax import types
+from hnclip_jax import types, vectors
 from hnclip_jax.models import dual_encoder, presets, text, transformer, vision
 
 # No two sizes are equal, so a mix-up of axes cannot pass.
@@ -129,8 +129,9 @@ def test_both_towers_equal_the_numpy_forward_pass(activation):
     images = np.stack([_slow_image(exact["image"], image, model) for image in pixels])
     words = np.stack([_slow_text(exact["text"], ids, model) for ids in IDS])
     np.testing.assert_allclose(found.image, images[:, 0], rtol=0, atol=TOLERANCE)
-    np.testing.assert_allclose(found.patches, images[:, 1:], rtol=0, atol=TOLERANCE)
-    np.testing.assert_allclose(found.words, words, rtol=0, atol=TOLERANCE)
+    patches, found_words = vectors.unit(found.patches), vectors.unit(found.words)
+    np.testing.assert_allclose(patches, images[:, 1:], rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(found_words, words, rtol=0, atol=TOLERANCE)
     np.testing.assert_allclose(found.text, words[[0, 1, 2], [4, 1, 8]], rtol=0, atol=TOLERANCE)
 
 
@@ -214,7 +215,7 @@ def test_the_first_end_token_is_pooled():
     others = IDS.copy()
     others[0, 6] = others[1, 4] = END
     np.testing.assert_array_equal(text.end_positions(others), [4, 1, 8])
-    expected = words.words[np.arange(3), [4, 1, 8]]
+    expected = vectors.unit(words.words[np.arange(3), [4, 1, 8]])
     np.testing.assert_allclose(_encode(others), expected, rtol=0, atol=1e-6)
 
 
@@ -234,6 +235,36 @@ def test_short_ids_use_the_first_positions():
     cut = {**params["text"], "position_embedding": params["text"]["position_embedding"][:9]}
     model = dataclasses.replace(MODEL, context_length=9)
     np.testing.assert_array_equal(_encode(IDS, params), _encode(IDS, {"text": cut}, model))
+
+
+def test_a_pooled_state_is_normed_and_projected_like_the_whole():
+    encoder, params = dual_encoder.create(MODEL, scan_layers=False), _params()
+    images = np.random.default_rng(4).integers(0, 256, (2, 9, 9, 3), dtype=np.uint8)
+
+    def embed(pool_patches=None, pool_words=None, **more):
+        return encoder.embed(
+            params, images, IDS[:2], pool_patches=pool_patches, pool_words=pool_words, **more
+        )
+
+    # One state taken as it is: the token at that place, to unit length.
+    found = embed(lambda states: states[:, 1:3], lambda states: states[:, 2:3], tokens=True)
+    regions, spans = vectors.unit(found.patches[:, 1:3]), vectors.unit(found.words[:, 2:3])
+    np.testing.assert_allclose(found.regions, regions, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(found.spans, spans, rtol=0, atol=1e-6)
+    # A mean is taken before the norm, and is something else than the mean of the tokens.
+    mean = embed(lambda states: jnp.mean(states, axis=1, keepdims=True)).regions
+    of_tokens = vectors.unit(jnp.mean(found.patches, axis=1, keepdims=True))
+    assert np.abs(mean - of_tokens).max() > 1e-3
+    assert embed().regions is embed().spans is None
+
+
+def test_pictures_may_have_more_axes():
+    encoder, params = dual_encoder.create(MODEL, scan_layers=False), _params()
+    images = np.random.default_rng(4).integers(0, 256, (2, 3, 9, 9, 3), dtype=np.uint8)
+    expected = np.stack([encoder.encode_image(params, row) for row in images])
+    found = encoder.encode_image(params, images)
+    assert found.shape == (2, 3, MODEL.embed_dim)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
 def test_word_mask_keeps_words_only():
