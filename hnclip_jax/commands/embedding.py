@@ -8,14 +8,15 @@ from typing import Any
 import jax
 from absl import flags
 
-from hnclip_jax import groups, pretrained, types
+from hnclip_jax import added, groups, pretrained, types
 from hnclip_jax.commands import pictures, reading, sources
 from hnclip_jax.data import tokenizer
-from hnclip_jax.evaluation import cache, protocol
+from hnclip_jax.evaluation import cache, fused, protocol
 from hnclip_jax.models import dual_encoder
 from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.parallel import sharding
 from hnclip_jax.training import logging
+from hnclip_jax.weights import files
 
 
 def define_flags(values: flags.FlagValues) -> None:
@@ -92,9 +93,47 @@ def load(values: flags.FlagValues, imported: pretrained.Imported | None = None) 
 
 def embed(values: flags.FlagValues) -> cache.Embedded:
     """Returns the embeddings of --data by --weights, with a progress bar."""
+    evaluator, loaded = _prepare(values)
+    with contextlib.closing(logging.Progress("embedding", "row")) as progress:
+        embedded = evaluator.embed(loaded.params, progress)
+    return _told(embedded, loaded.provenance)
+
+
+def embed_tokens(values: flags.FlagValues, weight: float) -> tuple[cache.Embedded, fused.Late]:
+    """Returns what `embed` does, and the tokens for fused scores.
+
+    Raises:
+      types.UserError: if beside the weights there are no parameters of FineLIP that fit them.
+    """
+    imported = find(values)
+    file = imported.weights.path.parent / added.METHOD_FILE
+    if not file.is_file():
+        raise types.UserError(
+            f"--fused needs what a run with method.name={fused.METHOD} adds to the model, but "
+            f"there is no {file}; name such a run by --weights"
+        )
+    method = fused.check(file, *added.load_method(file), imported.config)
+    evaluator, loaded = _prepare(values, imported)
+    method = jax.device_put(method, sharding.replicated(loaded.mesh))
+    with contextlib.closing(logging.Progress("embedding", "row")) as progress:
+        embedded, late = evaluator.embed_tokens(
+            {**loaded.params, "method": method}, weight, progress
+        )
+    logging.say(f"tokens: {(late.image.nbytes + late.text.nbytes) / 1e6:,.1f} MB of memory")
+    more = {"weights_method": fused.METHOD, "weights_method_sha256": files.sha256(file)}
+    return _told(embedded, {**loaded.provenance, **more}), late
+
+
+def _told(embedded: cache.Embedded, more: dict[str, str]) -> cache.Embedded:
+    return dataclasses.replace(embedded, protocol={**embedded.protocol, **more})
+
+
+def _prepare(
+    values: flags.FlagValues, imported: pretrained.Imported | None = None
+) -> tuple[protocol.Evaluator, Loaded]:
     options = pictures.options(values)
     # Weights take longest, and a list may be mistaken.
-    imported = find(values)
+    imported = imported or find(values)
     found = sources.read(
         sources.from_flags(values), image_size=imported.config.image_size, options=options
     )
@@ -109,9 +148,7 @@ def embed(values: flags.FlagValues) -> cache.Embedded:
         options=options,
         benchmark=found.benchmark,
     )
-    with contextlib.closing(logging.Progress("embedding", "row")) as progress:
-        embedded = evaluator.embed(loaded.params, progress)
-    return dataclasses.replace(embedded, protocol={**embedded.protocol, **loaded.provenance})
+    return evaluator, loaded
 
 
 def has_changed(embedded: cache.Embedded, kept: dict[str, Any]) -> bool | None:

@@ -7,7 +7,7 @@ from absl import flags
 
 from hnclip_jax import groups, types
 from hnclip_jax.commands import embedding
-from hnclip_jax.evaluation import cache, protocol, retrieval, tables
+from hnclip_jax.evaluation import cache, fused, protocol, retrieval, tables
 from hnclip_jax.training import logging
 
 EXAMPLE = "hnclip eval --weights=runs/demo --data=data/scenes/test.json --out=result.json"
@@ -32,6 +32,15 @@ def define_flags(values: flags.FlagValues, argv: list[str]) -> None:
         ("pair", "group"),
         "what mAP takes for right: a caption's own picture, or all of its group (parent picture)",
         flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "fused",
+        False,
+        "rank by cosine and by FineLIP's tokens together; of runs with method.name=finelip",
+        flag_values=values,
+    )
+    flags.DEFINE_float(
+        "fused_weight", fused.WEIGHT, "with --fused: share of the tokens", flag_values=values
     )
     numbers = (
         ("map_k", 10, "mean average precision among the first so many; 0 = no"),
@@ -58,9 +67,9 @@ def run(values: flags.FlagValues, arguments: list[str]) -> None:
         bootstrap_seed=values.bootstrap_seed,
     )
     retrieval.check_ks(group.ks)
-    embedded = _kept(values) if values.embeddings else embedding.embed(values)
+    embedded, late = _embedded(values)
     with contextlib.closing(logging.Progress("ranking", "caption")) as progress:
-        result = protocol.measure(embedded, group, progress)
+        result = protocol.measure(embedded, group, progress, late)
     print(tables.table(result))
     if values.out:
         protocol.write(pathlib.Path(values.out).expanduser(), result)
@@ -72,6 +81,19 @@ def _numbers(words: list[str]) -> tuple[int, ...]:
         return tuple(sorted({int(word) for word in words}))
     except ValueError as error:
         raise types.UserError(f"--ks={','.join(words)} are no whole numbers") from error
+
+
+def _embedded(values: flags.FlagValues) -> tuple[cache.Embedded, fused.Late | None]:
+    """Returns the embeddings, and the tokens if they count."""
+    if values["fused_weight"].present and not values.fused:
+        raise types.UserError("--fused_weight says how much tokens count; add --fused")
+    if not values.fused:
+        return (_kept(values) if values.embeddings else embedding.embed(values)), None
+    if values.embeddings:
+        raise types.UserError(
+            "--fused needs tokens, which are no part of --embeddings; give --weights and --data"
+        )
+    return embedding.embed_tokens(values, fused.check_weight(values.fused_weight))
 
 
 def _kept(values: flags.FlagValues) -> cache.Embedded:

@@ -6,7 +6,7 @@ products too, of the same compiled program and shape: only so is an equal score 
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,34 +35,33 @@ class Counts(NamedTuple):
     equal: np.ndarray
 
 
-class Products:
-    """All scores of pictures and captions, a block at a time; never all at once."""
+class Scores:
+    """Scores of pictures and captions, a block at a time; never all at once.
 
-    def __init__(
-        self,
-        image: np.ndarray,
-        text: np.ndarray,
-        order: tuple[np.ndarray, np.ndarray],
-        block_rows: int,
-    ) -> None:
-        """Normalises the pictures; captions follow block by block.
+    What a score is, subclasses say by `block`, `tile` and `scores`. Pictures and captions go by
+    their places in an order: where pairs that belong together are near each other, few blocks hold
+    their scores.
 
-        Args:
-          image: [M, D] float32, finite, of any length.
-          text: [T, D] float32, likewise.
-          order: which picture and which caption is the first, second, ... in all that follows.
-            Where pairs that belong together are near each other, few products hold their scores.
-          block_rows: captions of a block, rounded up to a multiple of 256.
-        """
-        self._image_order, self._text_order = order
-        self._text = text
-        self.pictures, self.texts = len(image), len(text)
-        self._rows = _up(min(block_rows, len(text), _MOST_ROWS), _TILE)
-        self._columns = _up(math.ceil(len(image) / math.ceil(len(image) / _PICTURES)), _TILE // 2)
-        self._tiles = [
-            jnp.asarray(_padded(unit(image[self._image_order[first:last]]), self._columns))
-            for first, last in _spans(len(image), self._columns)
-        ]
+    pictures, texts: how many there are.
+    rows: captions of a block.
+    columns: pictures of a tile.
+    """
+
+    def __init__(self, pictures: int, texts: int, rows: int, columns: int) -> None:
+        """Takes the sizes."""
+        self.pictures, self.texts, self.rows, self.columns = pictures, texts, rows, columns
+
+    def block(self, first: int, last: int) -> Any:
+        """Returns what `scores` needs of captions: those of these places, padded to `rows`."""
+        raise NotImplementedError
+
+    def tile(self, first: int, last: int) -> Any:
+        """Returns what `scores` needs of pictures: those of these places, padded to `columns`."""
+        raise NotImplementedError
+
+    def scores(self, block: Any, tile: Any) -> jax.Array:
+        """Returns [rows, columns] float32, always by one compiled program; padding scores 0."""
+        raise NotImplementedError
 
     def of_pairs(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Returns the [P] float32 scores of captions with pictures, each by its place in the order.
@@ -72,15 +71,15 @@ class Products:
           columns: [P] int, pictures.
         """
         scores = np.empty(len(rows), np.float32)
-        for first, last in _spans(self.texts, self._rows):
+        tiles = _spans(self.pictures, self.columns)
+        for first, last in _spans(self.texts, self.rows):
             begin, end = np.searchsorted(rows, (first, last))
-            tile = columns[begin:end] // self._columns
-            block = self._block(first, last)
+            tile = columns[begin:end] // self.columns
+            block = self.block(first, last)
             for index in np.unique(tile):
                 there = begin + np.flatnonzero(tile == index)
-                product = np.asarray(_product(block, self._tiles[index]))
-                column = columns[there] - index * self._columns
-                scores[there] = product[rows[there] - first, column]
+                found = np.asarray(self.scores(block, self.tile(*tiles[index])))
+                scores[there] = found[rows[there] - first, columns[there] - tiles[index][0]]
         return scores
 
     def count(
@@ -95,28 +94,66 @@ class Products:
         """
         text_counts = np.zeros((2, *text_scores.shape), np.int64)
         image_counts = np.zeros((2, *image_scores.shape), np.int64)
-        tiles = list(_spans(self.pictures, self._columns))
-        asked = [jnp.asarray(_padded(image_scores[a:b], self._columns)) for a, b in tiles]
-        for first, last in _spans(self.texts, self._rows):
-            block = self._block(first, last)
-            wanted = jnp.asarray(_padded(text_scores[first:last], self._rows))
-            for (left, right), tile, own in zip(tiles, self._tiles, asked, strict=True):
+        tiles = _spans(self.pictures, self.columns)
+        asked = [jnp.asarray(padded(image_scores[a:b], self.columns)) for a, b in tiles]
+        for first, last in _spans(self.texts, self.rows):
+            block = self.block(first, last)
+            wanted = jnp.asarray(padded(text_scores[first:last], self.rows))
+            for (left, right), own in zip(tiles, asked, strict=True):
+                found = self.scores(block, self.tile(left, right))
                 # Fetched at once: a queue of products would hold several of them.
-                text, image = jax.device_get(_tally(_product(block, tile), wanted, own))
+                text, image = jax.device_get(_tally(found, wanted, own))
                 text_counts[:, first:last] += _apart(text)[:, : last - first]
                 image_counts[:, left:right] += _apart(image)[:, : right - left]
             if progress:
                 progress(last, self.texts)
-        pictures = len(self._tiles) * self._columns - self.pictures
-        texts = _up(self.texts, self._rows) - self.texts
+        pictures = _up(self.pictures, self.columns) - self.pictures
+        texts = _up(self.texts, self.rows) - self.texts
         return (
             _without_padding(text_counts, text_scores, pictures),
             _without_padding(image_counts, image_scores, texts),
         )
 
-    def _block(self, first: int, last: int) -> jax.Array:
-        rows = unit(self._text[self._text_order[first:last]])
-        return jnp.asarray(_padded(rows, self._rows))
+
+class Products(Scores):
+    """Cosines."""
+
+    def __init__(
+        self,
+        image: np.ndarray,
+        text: np.ndarray,
+        order: tuple[np.ndarray, np.ndarray],
+        block_rows: int,
+    ) -> None:
+        """Normalises the pictures; captions follow block by block.
+
+        Args:
+          image: [M, D] float32, finite, of any length.
+          text: [T, D] float32, likewise.
+          order: which picture and which caption is the first, second, ... in all that follows.
+          block_rows: captions of a block, rounded up to a multiple of 256.
+        """
+        rows = _up(min(block_rows, len(text), _MOST_ROWS), _TILE)
+        columns = _up(math.ceil(len(image) / math.ceil(len(image) / _PICTURES)), _TILE // 2)
+        super().__init__(len(image), len(text), rows, columns)
+        self._text, self._text_order = text, order[1]
+        self._tiles = {
+            first: jnp.asarray(padded(unit(image[order[0][first:last]]), columns))
+            for first, last in _spans(len(image), columns)
+        }
+
+    def block(self, first: int, last: int) -> jax.Array:
+        """Returns [rows, D] unit vectors."""
+        return jnp.asarray(padded(unit(self._text[self._text_order[first:last]]), self.rows))
+
+    def tile(self, first: int, last: int) -> jax.Array:
+        """Returns [columns, D] unit vectors."""
+        del last
+        return self._tiles[first]
+
+    def scores(self, block: jax.Array, tile: jax.Array) -> jax.Array:
+        """Returns their cosines."""
+        return _product(block, tile)
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -138,8 +175,9 @@ def _spans(count: int, size: int) -> list[tuple[int, int]]:
     return [(first, min(first + size, count)) for first in range(0, count, size)]
 
 
-def _padded(rows: np.ndarray, count: int) -> np.ndarray:
-    return np.pad(rows, [(0, count - len(rows)), (0, 0)])
+def padded(rows: np.ndarray, count: int) -> np.ndarray:
+    """Returns [count, ...]: the rows, and behind them rows of zeros."""
+    return np.pad(rows, [(0, count - len(rows))] + [(0, 0)] * (rows.ndim - 1))
 
 
 @jax.jit

@@ -12,7 +12,7 @@ import jax
 
 from hnclip_jax import groups, types
 from hnclip_jax.data import benchmarks, images, lists, pipeline, tokenizer
-from hnclip_jax.evaluation import bootstrap, cache, embed, retrieval
+from hnclip_jax.evaluation import bootstrap, cache, counting, embed, fused, retrieval
 from hnclip_jax.models import dual_encoder
 
 TIES = "expected rank among equal scores"
@@ -64,7 +64,11 @@ class Evaluator:
         """
         self._model, self._pictures, self._group = model, pictures, group
         self._benchmark = benchmark
-        self._embed = embed.Embedder(model, mesh, batch_size=group.batch_size, workers=workers)
+        sizes = {"batch_size": group.batch_size, "workers": workers}
+        self._embedders = {
+            "whole": embed.Embedder(model, mesh, **sizes),
+            "tokens": embed.Embedder(model, mesh, **sizes, head=fused.head),
+        }
         records = pictures.records
         _, captions = lists.views(records)
         self._text_to_image = captions.positions
@@ -84,14 +88,38 @@ class Evaluator:
 
     def embed(self, params: types.Params, progress: embed.Progress | None = None) -> cache.Embedded:
         """Returns the embeddings of the list, and how they came about; see `__call__`."""
-        records, captions = self._pictures.records, self._texts.captions
-        pictures, texts = len(records), len(captions)
+        return self._embedded(*self._towers("whole", params, progress))
+
+    def embed_tokens(
+        self, params: types.Params, weight: float, progress: counting.Progress | None = None
+    ) -> tuple[cache.Embedded, fused.Late]:
+        """Returns what `embed` does, and the tokens of the list, for `measure`.
+
+        Args:
+          params: the model's parameters, with {"method": what `fused.check` returns}.
+          weight: share of the tokens in a score.
+          progress: as in `__call__`.
+        """
+        image, text, truncated = self._towers("tokens", params, progress)
+        late = fused.Late(image.tokens, text.tokens, weight)
+        return self._embedded(image.whole, text.whole, truncated), late
+
+    def _towers(
+        self, kept: str, params: types.Params, progress: counting.Progress | None
+    ) -> tuple[Any, Any, int]:
+        """Returns what is kept of pictures and captions, and how many captions were cut."""
+        pictures, texts = len(self._pictures.records), len(self._texts.captions)
+        embedder = self._embedders[kept]
 
         def shift(before: int) -> embed.Progress | None:
             return progress and (lambda done, _: progress(before + done, pictures + texts))
 
-        image, _ = self._embed("image", params, self._images, pictures, shift(0))
-        text, truncated = self._embed("text", params, self._texts, texts, shift(pictures))
+        image, _ = embedder("image", params, self._images, pictures, shift(0))
+        text, truncated = embedder("text", params, self._texts, texts, shift(pictures))
+        return image, text, truncated
+
+    def _embedded(self, image: types.Array, text: types.Array, truncated: int) -> cache.Embedded:
+        records = self._pictures.records
         return cache.Embedded(
             image=image,
             text=text,
@@ -99,7 +127,7 @@ class Evaluator:
             ids=tuple(record.id for record in records),
             groups=tuple(record.group for record in records),
             queries=self._pictures.queries,
-            protocol=self._protocol(pictures, texts, truncated),
+            protocol=self._protocol(len(image), len(text), truncated),
         )
 
     def _protocol(self, pictures: int, texts: int, truncated: int) -> dict[str, Any]:
@@ -145,7 +173,10 @@ def image_protocol(
 
 
 def measure(
-    embedded: cache.Embedded, group: groups.EvalGroup, progress: embed.Progress | None = None
+    embedded: cache.Embedded,
+    group: groups.EvalGroup,
+    progress: embed.Progress | None = None,
+    late: fused.Late | None = None,
 ) -> Result:
     """Returns recall both ways, and what else the group asks for.
 
@@ -153,6 +184,7 @@ def measure(
       embedded: the list.
       group: ks, map_k, relevance, block_rows, bootstrap.
       progress: called with (captions done, captions) as they are ranked.
+      late: tokens of the list, to rank by fused scores; None = by cosine.
     """
     measured = retrieval.measure(
         embedded.image,
@@ -163,6 +195,7 @@ def measure(
         relevance=group.relevance,
         map_k=group.map_k,
         block_rows=group.block_rows,
+        scorer=late.scorer if late else counting.Products,
         progress=progress,
     )
     samples, seed = group.bootstrap, group.bootstrap_seed
@@ -170,10 +203,12 @@ def measure(
         **embedded.protocol,
         **{f"{name}_queries": len(found.greater) for name, found in measured.ranks.items()},
         **{f"{name}_gallery": count for name, count in measured.gallery.items()},
-        "similarity": "cosine, float32, precision highest",
+        "similarity": f"{late or 'cosine'}, float32, precision highest",
         "ties": TIES,
         "unit": "percent",
     }
+    if late:
+        protocol["score"] = str(late)
     if group.map_k:
         protocol["relevance"] = group.relevance
     if samples:

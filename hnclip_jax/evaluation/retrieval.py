@@ -1,7 +1,8 @@
 """Ranks, recall and precision, both directions, any number of captions per picture."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -11,6 +12,11 @@ from hnclip_jax.evaluation import relevance as right
 
 DIRECTIONS = ("t2i", "i2t")
 """Caption asks for its picture; picture asks for its captions."""
+
+Scorer: TypeAlias = Callable[
+    [np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray], int], counting.Scores
+]
+"""(image, text, order, block_rows), as `counting.Products` takes them -> scores."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +120,7 @@ def measure(
     relevance: str = "pair",
     map_k: int = 0,
     block_rows: int = 1024,
+    scorer: Scorer = counting.Products,
     progress: counting.Progress | None = None,
 ) -> Measured:
     """Returns the ranks, and the average precisions if asked, of every query.
@@ -128,6 +135,7 @@ def measure(
       map_k: how many items of the gallery average precision looks at; 0 = no average precision.
       block_rows: captions whose scores are held at once, rounded up to a multiple of 256. It bounds
         the memory and changes no result.
+      scorer: makes the scores to rank by from both embeddings, checked.
       progress: called with (captions done, captions).
 
     Raises:
@@ -140,13 +148,13 @@ def measure(
     asking = right.check_queries(queries, len(image))
     alone = relevance == "pair" or not map_k
     pairs = right.pairs(owner, right.check_groups(None if alone else groups, len(image)))
-    products = counting.Products(image, text, (pairs.image_order, pairs.text_order), block_rows)
-    scores = products.of_pairs(pairs.rows, pairs.columns)
+    gallery = scorer(image, text, (pairs.image_order, pairs.text_order), block_rows)
+    scores = gallery.of_pairs(pairs.rows, pairs.columns)
     sides = {
         name: _Side(query, scores, pairs.own, alone, map_k)
         for name, query in (("t2i", pairs.rows), ("i2t", pairs.columns))
     }
-    counts = products.count(sides["t2i"].wanted, sides["i2t"].wanted, progress)
+    counts = gallery.count(sides["t2i"].wanted, sides["i2t"].wanted, progress)
     counted = dict(zip(DIRECTIONS, counts, strict=True))
     # From the places of the order back to the rows, and of these to those that ask.
     back = {

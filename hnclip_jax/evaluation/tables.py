@@ -20,6 +20,8 @@ def table(result: protocol.Result) -> str:
         f"{result.protocol['truncated_captions']}, duplicate captions "
         f"{result.protocol['duplicate_captions']}"
     )
+    if score := result.protocol.get("score"):
+        lines.append(f"score: {score}")
     if rule := result.protocol.get("relevance"):
         right = {"pair": "a caption's own picture", "group": "all of a group"}[rule]
         lines.append(f"mAP by relevance '{rule}': right is {right}")
