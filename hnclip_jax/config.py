@@ -132,7 +132,7 @@ def _check_model(model: groups.ModelGroup) -> None:
             f"model.init is 'random', but model.weights names {model.weights!r}; set "
             "model.init=weights to start from them, or leave model.weights empty"
         )
-    for name in ("stretch", "activation"):
+    for name in ("stretch", "activation", "adapter"):
         if value := getattr(model, name):
             raise types.UserError(
                 f"model.{name} is {value!r}, but acts on weights that are loaded, and model.init "

@@ -1,15 +1,16 @@
 """Config -> the parts of a run: model, plan, recipe. Shared by commands and tools."""
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 
 from hnclip_jax import config, groups, pretrained, types
-from hnclip_jax.data import images, lists, pipeline, tokenizer
-from hnclip_jax.losses import objective
+from hnclip_jax.data import images, inputs, lists, pipeline, tokenizer
+from hnclip_jax.losses import objective, terms
 from hnclip_jax.models import dual_encoder
-from hnclip_jax.training import logging, loop, optimizer, step
+from hnclip_jax.training import logging, loop, optimizer, state, update
 
 
 class Start(NamedTuple):
@@ -48,7 +49,7 @@ def plan(settings: config.Config, pairs: int) -> loop.Plan:
       types.UserError: if neither steps nor epochs are set.
     """
     train, evaluation = settings.train, settings.eval
-    per_epoch = max(pairs // train.global_batch_size, 1)
+    per_epoch = steps_per_epoch(settings, pairs)
     total = train.steps or train.epochs * per_epoch
     if not total:
         raise types.UserError("the run has no length: set train.steps or train.epochs")
@@ -62,17 +63,41 @@ def plan(settings: config.Config, pairs: int) -> loop.Plan:
     )
 
 
+def steps_per_epoch(settings: config.Config, pairs: int) -> int:
+    """Returns how many whole batches a list of `pairs` pairs has, at least 1."""
+    return max(pairs // settings.train.global_batch_size, 1)
+
+
 def recipe(
-    settings: config.Config, encoder: dual_encoder.DualEncoder, total_steps: int
-) -> step.Recipe:
-    """Returns what the train step computes."""
-    shapes = encoder.abstract_params()
-    return step.Recipe(
-        model=encoder,
-        objective=objective.build(settings.loss, settings.method),
-        optimizer=optimizer.build(settings.optim, shapes, total_steps),
+    settings: config.Config, encoder: dual_encoder.DualEncoder, total_steps: int, pairs: int
+) -> update.Recipe:
+    """Returns what the train step computes.
+
+    Args:
+      settings: of the run.
+      encoder: the model.
+      total_steps: of the run.
+      pairs: of the training list.
+
+    Raises:
+      types.UserError: if the settings do not fit the model, or each other.
+    """
+    made = objective.build(settings.loss, settings.method, steps_per_epoch(settings, pairs))
+    numbers = encoder.config
+    sizes = terms.Sizes(width=numbers.embed_dim, patches=numbers.patch_count)
+    start = state.Start(
+        encoder,
+        settings.train.seed,
+        scale_init=settings.optim.logit_scale_init,
+        method=settings.method,
+        add=lambda key: made.init(key, sizes),
+    )
+    shapes = start.shapes()
+    return update.Recipe(
+        start=start,
+        objective=made,
+        optimizer=optimizer.build(settings.optim, shapes, total_steps, made.rates),
         trained=optimizer.trained(settings.optim, shapes),
-        seed=settings.train.seed,
         max_scale=settings.optim.max_logit_scale,
         micro_batches=settings.train.micro_batches,
         hold=functools.partial(optimizer.hold_positions, settings.optim),
@@ -84,14 +109,40 @@ def load_pair(
     encoder: dual_encoder.DualEncoder,
     tokenize: tokenizer.Tokenizer,
     options: images.Options = images.DEFAULT,
+    names: Sequence[str] = (),
+    method: groups.MethodGroup | None = None,
 ) -> tuple[pipeline.LoadPair, int]:
-    """Returns what loads one training pair of a list, and how many pairs there are."""
-    records = pictures.records
+    """Returns what loads one training pair of a list, and how many pairs there are.
+
+    Args:
+      pictures: the list.
+      encoder: whose picture size and text length count.
+      tokenize: caption -> ids.
+      options: how files become pixels.
+      names: of what else is loaded, as `Objective.inputs` has them.
+      method: tells these how; None = its defaults.
+
+    Raises:
+      types.UserError: if the list has nothing of what is to be loaded.
+    """
+    records, numbers = pictures.records, encoder.config
     pictures_of, captions = lists.views(records)
+    context = inputs.Context(
+        pictures=pictures,
+        image_size=numbers.image_size,
+        patch_size=numbers.patch_size,
+        context_length=numbers.context_length,
+        tokenize=tokenize,
+        options=options,
+        method=method or groups.MethodGroup(),
+    )
+    for name in names:
+        logging.say(inputs.describe(name, context))
     load = pipeline.LoadPair(
-        pipeline.LoadImage(pictures_of, encoder.config.image_size, options),
-        pipeline.LoadText(captions, tokenize, encoder.config.context_length),
+        pipeline.LoadImage(pictures_of, numbers.image_size, options),
+        pipeline.LoadText(captions, tokenize, numbers.context_length),
         lists.pair_ids(records),
+        tuple(inputs.INPUTS[name](context) for name in names),
     )
     return load, len(captions)
 

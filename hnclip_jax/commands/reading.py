@@ -15,6 +15,12 @@ def define_flags(values: flags.FlagValues) -> None:
         "such as ViT-B-32-quickgelu",
         flag_values=values,
     )
+    flags.DEFINE_string(
+        "adapter",
+        "",
+        "LoRA or DoRA to put on the weights: adapter.safetensors of a run, or a folder of peft",
+        flag_values=values,
+    )
     flags.DEFINE_enum(
         "activation",
         "",
@@ -50,6 +56,7 @@ def group(values: flags.FlagValues, **options: str) -> groups.ModelGroup:
     return groups.ModelGroup(
         preset=values.preset,
         activation=values.activation,
+        adapter=values.adapter,
         stretch=int(values.stretch),
         context_length=values.context_length,
         image_size=values.image_size,

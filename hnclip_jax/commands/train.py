@@ -3,21 +3,28 @@
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
 
 import jax
 from absl import flags
 from ml_collections import config_flags
 
-from hnclip_jax import config, pretrained, types
-from hnclip_jax.commands import parts, sources
+from hnclip_jax import adapters, config, pretrained, types
+from hnclip_jax.commands import parts, rooms, sources
 from hnclip_jax.commands import pictures as pictures_lib
-from hnclip_jax.data import lists, pipeline, tokenizer
-from hnclip_jax.evaluation import protocol
+from hnclip_jax.data import fraction, lists
 from hnclip_jax.models import dual_encoder
 from hnclip_jax.parallel import mesh as mesh_lib
-from hnclip_jax.parallel import sharding
-from hnclip_jax.training import checkpoint, folder, logging, loop, optimizer, state, step, summary
+from hnclip_jax.training import (
+    checkpoint,
+    folder,
+    logging,
+    loop,
+    optimizer,
+    state,
+    step,
+    summary,
+    update,
+)
 
 EXAMPLE = "hnclip train --config=configs/demo.py --workdir=runs/demo --config.optim.lr=1e-3"
 
@@ -72,12 +79,14 @@ def train(settings: config.Config, workdir: str, *, stop_after: int = 0) -> None
     run_folder.check(settings)
     mesh = _devices(settings)
     model, params, provenance = parts.start(settings.model)
-    pictures = _list(settings, "train", model).pictures
+    pictures = _training_list(settings, model)
     test = _list(settings, "test", model) if settings.eval.data else None
-    plan = dataclasses.replace(parts.plan(settings, pictures.report.pairs), stop_after=stop_after)
-    recipe = parts.recipe(settings, model, plan.total_steps)
-    job = _Job(settings, run_folder, mesh, recipe, pictures, test, provenance)
-    logging.say(optimizer.describe(settings.optim, model.abstract_params()))
+    pairs = pictures.report.pairs
+    plan = dataclasses.replace(parts.plan(settings, pairs), stop_after=stop_after)
+    recipe = parts.recipe(settings, model, plan.total_steps, pairs)
+    load = rooms.loader(settings, recipe, pictures)
+    job = rooms.Job(settings, run_folder, mesh, recipe, load, pictures, test, provenance)
+    logging.say(_described(settings, recipe))
     began = _begin(job, params)
     if jax.process_index() == 0:
         run_folder.claim(settings)
@@ -97,17 +106,15 @@ def train(settings: config.Config, workdir: str, *, stop_after: int = 0) -> None
         logging.say(f"complete: {plan.total_steps} steps, weights in {run_folder.weights}")
 
 
-@dataclasses.dataclass(frozen=True)
-class _Job:
-    """What is settled before the first step."""
-
-    settings: config.Config
-    folder: folder.RunFolder
-    mesh: jax.sharding.Mesh
-    recipe: step.Recipe
-    pictures: lists.PictureList
-    test: sources.Found | None
-    provenance: dict[str, str]
+def _described(settings: config.Config, recipe: update.Recipe) -> str:
+    """Returns what trains: a line, and one about the adapter if that is it."""
+    shapes = recipe.start.shapes()
+    trains = optimizer.describe(settings.optim, shapes)
+    if not settings.method.adapter:
+        return trains
+    base = recipe.model.abstract_params()
+    alpha = settings.method.adapter_alpha
+    return f"{adapters.describe(base, shapes['adapter'], alpha)}\n{trains}"
 
 
 def _devices(settings: config.Config) -> jax.sharding.Mesh:
@@ -140,20 +147,30 @@ def _list(settings: config.Config, part: str, model: dual_encoder.DualEncoder) -
     )
 
 
-def _begin(job: _Job, params: types.Params | None) -> state.TrainState:
+def _training_list(settings: config.Config, model: dual_encoder.DualEncoder) -> lists.PictureList:
+    data = settings.data
+    pictures = _list(settings, "train", model).pictures
+    some = fraction.take(pictures, data.fraction, data.fraction_seed)
+    if some is not pictures:
+        logging.say(
+            f"  of these {len(some.records):,} pictures, {some.report.pairs:,} pairs: "
+            f"data.fraction={data.fraction:g}, data.fraction_seed={data.fraction_seed}"
+        )
+    return some
+
+
+def _begin(job: rooms.Job, params: types.Params | None) -> state.TrainState:
     return state.create(
-        job.recipe.model,
+        job.recipe.start,
         job.recipe.optimizer,
         job.mesh,
-        seed=job.settings.train.seed,
         params=params,
-        scale_init=job.settings.optim.logit_scale_init,
         keep_reference=job.recipe.objective.needs_frozen_text,
     )
 
 
 def _restored(
-    job: _Job, checkpoints: checkpoint.Checkpoints, began: state.TrainState, plan: loop.Plan
+    job: rooms.Job, checkpoints: checkpoint.Checkpoints, began: state.TrainState, plan: loop.Plan
 ) -> tuple[state.TrainState, float | None]:
     """Returns the state to go on from, and the best metric so far."""
     latest = checkpoints.latest_step
@@ -167,8 +184,19 @@ def _restored(
             "so the order of the data would be another; restore the list or choose another "
             "--workdir"
         )
+    _check_base(job, saved["start"])
     logging.say(f"goes on after step {latest} of {plan.total_steps}")
     return checkpoints.restore(began), saved["best"]
+
+
+def _check_base(job: rooms.Job, start: dict[str, str]) -> None:
+    """Raises types.UserError if adapters would be put on other weights than they began with."""
+    began, now = (of.get("weights_sha256", "") for of in (start, job.provenance))
+    if job.settings.method.adapter and began != now:
+        raise types.UserError(
+            f"the adapters of this run lie on weights of SHA-256 {began or '(random)'}, but "
+            f"model.weights now has {now or '(random)'}; name the file that the run began with"
+        )
 
 
 def _finished(run_folder: folder.RunFolder, plan: loop.Plan) -> bool:
@@ -176,14 +204,14 @@ def _finished(run_folder: folder.RunFolder, plan: loop.Plan) -> bool:
     return plan.last_step < plan.total_steps or (run_folder.weights / pretrained.FILE_NAME).exists()
 
 
-def _owes_evaluation(job: _Job, plan: loop.Plan, step: int) -> bool:
+def _owes_evaluation(job: rooms.Job, plan: loop.Plan, step: int) -> bool:
     """Returns whether the run broke off in the evaluation that was due after `step` steps."""
     due = job.test is not None and step > 0 and plan.evaluates(step)
     return mesh_lib.any_process(due and not job.folder.eval_file(step).exists())
 
 
 def _loop(
-    job: _Job,
+    job: rooms.Job,
     checkpoints: checkpoint.Checkpoints,
     plan: loop.Plan,
     began: state.TrainState,
@@ -192,12 +220,12 @@ def _loop(
 ) -> None:
     log = logging.Run(job.folder, int(began.step), plan.total_steps, job.settings.log.tensorboard)
     with contextlib.closing(log):
-        rooms = loop.Rooms(
+        given = loop.Rooms(
             step=step.build(job.recipe, job.mesh, job.settings.parallel.mapper),
-            batches=_batches(job),
+            batches=rooms.batches(job),
             measure=step.build_measure(job.recipe),
-            evaluate=_evaluate(job) if job.test else None,
-            save_weights=_save_weights(job),
+            evaluate=rooms.evaluate(job) if job.test else None,
+            save_weights=rooms.save_weights(job),
             checkpoints=checkpoints,
             log=log,
             meta={
@@ -207,66 +235,4 @@ def _loop(
                 "start": job.provenance,
             },
         )
-        loop.train(rooms, plan, began, best, owed)
-
-
-def _batches(job: _Job) -> Callable[[int], Iterator[types.Batch]]:
-    data, train_group = job.settings.data, job.settings.train
-    tokenize = tokenizer.Tokenizer(data.vocabulary or None)
-    load, count = parts.load_pair(
-        job.pictures, job.recipe.model, tokenize, pictures_lib.options(data)
-    )
-
-    def batches(start_step: int) -> Iterator[types.Batch]:
-        rows = pipeline.training(
-            load,
-            count,
-            seed=train_group.seed,
-            batch_size=train_group.global_batch_size,
-            start_step=start_step,
-            share=parts.share(),
-            workers=data.workers,
-        )
-        return (sharding.put_batch(job.mesh, row) for row in rows)
-
-    return batches
-
-
-def _evaluate(job: _Job) -> Callable[[state.TrainState], dict[str, float]]:
-    evaluator = protocol.Evaluator(
-        job.recipe.model,
-        job.test.pictures,
-        job.mesh,
-        job.settings.eval,
-        tokenize=tokenizer.Tokenizer(job.settings.data.vocabulary or None),
-        workers=job.settings.data.workers,
-        options=pictures_lib.options(job.settings.data),
-        benchmark=job.test.benchmark,
-    )
-
-    def evaluate(now: state.TrainState) -> dict[str, float]:
-        result = evaluator(now.params)
-        if jax.process_index() == 0:
-            number = int(now.step)
-            protocol.write(job.folder.eval_file(number), result, step=number)
-        return {f"eval/{name}": value for name, value in result.metrics.items()}
-
-    return evaluate
-
-
-def _save_weights(job: _Job) -> Callable[[state.TrainState, dict], None]:
-    whole = jax.jit(lambda params: params, out_shardings=sharding.replicated(job.mesh))
-
-    def save(now: state.TrainState, note: dict) -> None:
-        params = whole(now.params)
-        if jax.process_index() == 0:
-            pictures = job.pictures
-            note = {
-                **note,
-                "list": pictures.path,
-                "list_sha256": pictures.sha256,
-                "start": job.provenance,
-            }
-            pretrained.save(job.folder.weights, job.recipe.model, jax.device_get(params), note=note)
-
-    return save
+        loop.train(given, plan, began, best, owed)

@@ -6,7 +6,7 @@ anything is returned. A training example is a pair: each caption of a record mak
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class Record:
     captions: stripped of blanks around them, else as they are.
     id: of the source, or the picture's file name; no other record of the list has the same.
     group: equal for a picture and the parts cut out of it, in a joint list; else "".
+    extra: raw values that methods read (`fields.EXTRA_KEYS`); only lists in JSON have any.
     """
 
     index: int
@@ -42,6 +43,7 @@ class Record:
     captions: tuple[str, ...]
     id: str = ""
     group: str = ""
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,11 +68,17 @@ class Report:
     missing_folders: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
+def _nowhere(name: str) -> None:
+    del name
+
+
 @dataclasses.dataclass(frozen=True)
 class PictureList:
     """The records of the list at `path`, whose content has this SHA-256 (hexadecimal).
 
     queries: positions of the records that ask in an evaluation, where not all do; None: all.
+    locate: name of another picture that the list speaks of -> its path, by the rule that holds for
+      the list's pictures; None if it is not there. Of lists that are no JSON, always None.
     """
 
     records: Sequence[Record]
@@ -78,6 +86,7 @@ class PictureList:
     path: str
     sha256: str
     queries: tuple[int, ...] | None = None
+    locate: Callable[[str], str | None] = dataclasses.field(default=_nowhere, compare=False)
 
 
 def read(
@@ -136,7 +145,7 @@ def read(
         dropped_repeats=found.dropped_repeats,
         missing_folders=dict(sorted(found.folders.items(), key=lambda item: (-item[1], item[0]))),
     )
-    return PictureList(records, report, path, source.sha256)
+    return PictureList(records, report, path, source.sha256, locate=found.places.locate)
 
 
 def pairs(records: Sequence[Record]) -> list[tuple[int, str]]:

@@ -47,6 +47,11 @@ class Places:
         """Returns the path of that number."""
         return next(path for n, path in enumerate(self.tried(name)) if n == number)
 
+    def locate(self, name: str) -> str | None:
+        """Returns the path of a picture, None if it is not there."""
+        number = self.find(name)
+        return None if number < 0 else self.path(name, number)
+
     def rebased(self, number: int) -> bool:
         """Returns whether the path of that number has lost folders of the name."""
         return number >= len(self._folders)

@@ -67,15 +67,19 @@ class LoadText:
 
 @dataclasses.dataclass(frozen=True)
 class LoadPair:
-    """Row -> picture, caption and pair_id, as types.Batch describes them."""
+    """Row -> picture, caption and pair_id, as types.Batch describes them, and what `more` loads."""
 
     image: LoadImage
     text: LoadText
     pair_ids: np.ndarray
+    more: tuple[Load, ...] = ()
 
     def __call__(self, row: int) -> dict[str, np.ndarray]:
         """Loads one pair."""
-        return {**self.image(row), **self.text(row), "pair_id": np.int32(self.pair_ids[row])}
+        pair = {**self.image(row), **self.text(row), "pair_id": np.int32(self.pair_ids[row])}
+        for load in self.more:
+            pair |= load(row)
+        return pair
 
 
 @dataclasses.dataclass(frozen=True)

@@ -69,7 +69,7 @@ class Kept(Sequence):
     """The rows that a survey kept; each is made anew when it is asked for."""
 
     def __init__(self, survey: Survey, make: Callable[..., Any]) -> None:
-        """Remembers both; `make` takes index, image, captions, id and group."""
+        """Remembers both; `make` takes index, image, captions, id, group and extra."""
         self._survey, self._make = survey, make
 
     def __len__(self) -> int:
@@ -86,7 +86,8 @@ class Kept(Sequence):
         image = row.image if place < 0 else survey.places.path(row.image, place)
         group = row.group or (os.path.basename(_name(row)) if survey.joint else "")
         identity = survey.new_ids.get(position) or identify(row)
-        return self._make(index, image, tuple(survey.captions(row)), identity, group)
+        captions = tuple(survey.captions(row))
+        return self._make(index, image, captions, identity, group, row.extra)
 
 
 def survey(path: str, rows: Sequence[fields.Row], policies: Policies, image_root: str) -> Survey:

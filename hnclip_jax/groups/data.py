@@ -20,6 +20,10 @@ class DataGroup:
     empty_caption: str = setting(
         "error", "what an empty caption does", choices=("error", "skip", "keep")
     )
+    fraction: float = setting(
+        1.0, "share of the training pictures that is used; smaller shares lie within larger ones"
+    )
+    fraction_seed: int = setting(0, "which pictures these are", minimum=0)
     exif_orientation: str = setting(
         "ignore",
         "pictures with an EXIF orientation: as stored, which is how the reference code takes them, "

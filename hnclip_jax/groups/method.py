@@ -48,7 +48,7 @@ class MethodGroup:
     goal_text_weight: float = setting(1.0, "goal: weight of words against sentence", minimum=0)
     goal_mode: str = setting(
         "fixed",
-        "goal: patches and words of a segment as they should be, or as the released code takes them",
+        "goal: patches and words of a segment as they are, or as the released code takes them",
         choices=("fixed", "as_released"),
     )
 

@@ -16,6 +16,9 @@ class ModelGroup:
     weights: str = setting(
         "", "run folder, weights folder, or file in any layout that `hnclip inspect` knows"
     )
+    adapter: str = setting(
+        "", "LoRA or DoRA to put on the weights: a file of ours, or a folder that peft wrote"
+    )
     stretch: int = setting(
         0,
         "248 stretches the 77 text positions of the weights by Long-CLIP's rule; 0 = never",

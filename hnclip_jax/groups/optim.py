@@ -31,6 +31,11 @@ class OptimGroup:
         "s = exp(logit_scale) at the start; 0 = as in the weights (1/0.07 if random)",
         minimum=0,
     )
+    method_lr: float = setting(
+        0.0,
+        "peak rate of the parameters that a method adds; 0 = the method's own (see its row), or lr",
+        minimum=0,
+    )
     logit_scale_rate: float = setting(1.0, "learning-rate factor of logit_scale", minimum=0)
     freeze_logit_scale: bool = setting(False, "keep s fixed")
     max_logit_scale: float = setting(

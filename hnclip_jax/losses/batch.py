@@ -99,13 +99,14 @@ def shown(columns: Guard, pairs: int) -> Array:
     """
     if columns.same_pair is None and columns.valid is None:
         return jnp.full(pairs, pairs, jnp.float32)
-    valid = jnp.ones(pairs, bool) if columns.valid is None else columns.valid
-    ids = jnp.arange(pairs) if columns.same_pair is None else columns.same_pair
+    valid = jnp.ones(pairs, bool) if columns.valid is None else jnp.asarray(columns.valid)
+    ids = jnp.arange(pairs) if columns.same_pair is None else jnp.asarray(columns.same_pair)
     # Sorted, not compared all with all: that would be another [B, B]. What is not there goes last.
     order = jnp.lexsort((ids, ~valid))
     last = jnp.sum(valid)
     key = jnp.where(jnp.arange(pairs) < last, ids[order], jnp.iinfo(ids.dtype).max)
-    twins = jnp.searchsorted(key, ids, side="right") - jnp.searchsorted(key, ids, side="left")
+    end = jnp.minimum(jnp.searchsorted(key, ids, side="right"), last)
+    twins = end - jnp.searchsorted(key, ids, side="left")
     count = jnp.where(valid, last - twins + 1, 1)
     return count.astype(jnp.float32)
 

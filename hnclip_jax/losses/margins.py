@@ -1,8 +1,9 @@
-"""Margins: what is added to the cosines of the negatives before the softmax, in cosine units.
+"""Margins: what is added to the cosines before the softmax, in cosine units.
 
 A margin is a function of a `Block` (some rows of the batch against all columns) that returns Delta
 for it, [R, B]; the loss is InfoNCE on s (S + Delta). Parameters are bound with `functools.partial`.
-Every margin here is 0 on the diagonal.
+Every margin here is 0 on the diagonal and changes the negatives, but for `arcface`: it is 0
+everywhere else and changes the positives.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,9 @@ import jax.numpy as jnp
 
 from hnclip_jax.losses import batch
 from hnclip_jax.types import Array
+
+# Where arccos still has a usable slope in float32.
+LARGEST_COSINE = 1 - 1e-6
 
 
 class Block(NamedTuple):
@@ -75,6 +79,18 @@ def centred(block: Block, gamma: Array | float) -> Array:
     return _negatives(block, gamma * (text_geometry(block) - centre))
 
 
+def row_centred(block: Block, gamma: Array | float) -> Array:
+    """Returns gamma * (G - its row's mean off the diagonal), [R, B].
+
+    The control without any part that all negatives of a picture share. The negatives of a caption,
+    a column, are those of different rows, so there a part stays.
+    """
+    geometry = text_geometry(block)
+    others = ~batch.is_own(block.index, geometry.shape[1])
+    centre = jnp.mean(geometry, axis=1, keepdims=True, where=others)
+    return _negatives(block, gamma * (geometry - centre))
+
+
 def row_shuffled(block: Block, gamma: Array | float, key: Array) -> Array:
     """Returns gamma * G, the negatives of each row permuted, [R, B]: right values, wrong places.
 
@@ -88,6 +104,28 @@ def row_shuffled(block: Block, gamma: Array | float, key: Array) -> Array:
     shuffle = jax.vmap(lambda row: _other_columns(jax.random.fold_in(key, row), row, pairs))
     geometry = jnp.take_along_axis(text_geometry(block), shuffle(block.index), axis=1)
     return _negatives(block, gamma * geometry)
+
+
+def arcface(block: Block, margin: Array | float) -> Array:
+    """Returns cos(arccos S_ii + margin) - S_ii on the diagonal, [R, B]: a margin between angles.
+
+    S_ii is clipped to +-(1 - 1e-6) in the first part, and gradient flows through both: a positive
+    at 1 gets none. No boundary is kept at an angle of pi.
+
+    Args:
+      block: rows to compute.
+      margin: scalar, radians.
+
+    References:
+      ArcFace, arXiv 1801.07698.
+    """
+    cosine = jnp.clip(block.similarity, -LARGEST_COSINE, LARGEST_COSINE)
+    # The sum of two angles written out: arccos has no use for being computed.
+    sine = jnp.sqrt((1 - cosine) * (1 + cosine))
+    margin = jnp.asarray(margin, jnp.float32)
+    turned = cosine * jnp.cos(margin) - sine * jnp.sin(margin)
+    own = batch.is_own(block.index, cosine.shape[1])
+    return jnp.where(own, turned - block.similarity, 0.0)
 
 
 def mean_off_diagonal(embeddings: Array) -> Array:

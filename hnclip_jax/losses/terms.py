@@ -21,12 +21,15 @@ class View(NamedTuple):
     text: batch key of ids [B, ..., S]; "" = none.
     pool_patches: makes `Embeddings.regions` of the patches' states; None = not asked for.
     pool_words: makes `Embeddings.spans` of the words' states.
+    words_normed: whether these have passed the final norm before they are pooled, and do again
+      after it, as they do in StructXLIP's released code.
     """
 
     image: str = ""
     text: str = ""
     pool_patches: Pool | None = None
     pool_words: Pool | None = None
+    words_normed: bool = False
 
 
 class Settings(NamedTuple):
@@ -47,6 +50,10 @@ class Sizes(NamedTuple):
     patches: int
 
 
+Init: TypeAlias = Callable[[Array, Sizes, Settings], Mapping[str, Any]]
+"""(jax.random key, sizes, settings) -> nested dict of float32 parameters."""
+
+
 class Inputs(NamedTuple):
     """What a term is computed from: rows of this device, or of the whole batch.
 
@@ -55,7 +62,7 @@ class Inputs(NamedTuple):
     scale: s = exp(logit_scale).
     margin: of the global term at this step.
     gamma: float32 scalar, at this step.
-    parameters: those that the method adds; {} if none.
+    parameters: those that the term's `init` made; {} if it has none.
     settings: see there.
     block_rows, axis_name, same_pair, geometry: as losses take them.
     """
@@ -88,6 +95,8 @@ class Term(NamedTuple):
     tokens: whether it needs patches and words of the pair.
     views: names of the views that it looks at beside the pair.
     inputs: names of what must be loaded beside the pair; see data/inputs.py.
+    init: makes parameters that the term adds; None = it adds none.
+    lr: their peak learning rate; 0 = that of all others. optim.method_lr goes first.
     """
 
     name: str
@@ -97,3 +106,5 @@ class Term(NamedTuple):
     tokens: bool = False
     views: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    init: Init | None = None
+    lr: float = 0.0

@@ -72,6 +72,7 @@ class DualEncoder:
         tokens: bool = False,
         pool_patches: transformer.Pool | None = None,
         pool_words: transformer.Pool | None = None,
+        words_normed: bool = False,
         constrain: transformer.Constrain = transformer.identity,
     ) -> types.Embeddings:
         """Returns the embeddings of what is given, fields of the rest None.
@@ -85,6 +86,7 @@ class DualEncoder:
           pool_patches: also return regions: it takes the last block's states of the patches,
             [B, N, W], and what it returns, [B, K, W], is normed and projected as a picture is.
           pool_words: also return spans: likewise, of the states of all positions, [B, S, W].
+          words_normed: give it states that have passed the final norm already.
           constrain: called on the [B, T, W] input of every block; on a mesh, a sharding constraint.
 
         Raises:
@@ -96,7 +98,7 @@ class DualEncoder:
         if images is not None:
             fields |= self._embed_images(compute, params, images, tokens, pool_patches)
         if ids is not None:
-            fields |= self._embed_ids(compute, params, ids, tokens, pool_words)
+            fields |= self._embed_ids(compute, params, ids, tokens, pool_words, words_normed)
         return types.Embeddings(**fields)
 
     def _embed_images(
@@ -130,11 +132,12 @@ class DualEncoder:
         ids: types.Array,
         tokens: bool,
         pool: transformer.Pool | None,
+        normed: bool,
     ) -> dict[str, types.Array]:
         text.check_ids(ids, self.config)
         tower = text.Text(self.config, compute)
         caption, words, spans = tower.apply(
-            {"params": params["text"]}, ids, tokens=tokens, pool=pool
+            {"params": params["text"]}, ids, tokens=tokens, pool=pool, normed=normed
         )
         fields = {"text": vectors.unit(caption)}
         if tokens:

@@ -58,7 +58,12 @@ class Text(nn.Module):
 
     @nn.compact
     def __call__(
-        self, ids: types.Array, *, tokens: bool = False, pool: transformer.Pool | None = None
+        self,
+        ids: types.Array,
+        *,
+        tokens: bool = False,
+        pool: transformer.Pool | None = None,
+        normed: bool = False,
     ) -> tuple[types.Array, types.Array | None, types.Array | None]:
         """Returns ([B, D], [B, S, D] or None, [B, K, D] or None) in float32.
 
@@ -68,6 +73,7 @@ class Text(nn.Module):
           ids: [B, S] integers; S up to the context length. The first S position rows are used.
           tokens: also project every position, with the end token's norm and projection.
           pool: also project what it makes of all positions' states, in the same way.
+          normed: give it states that have passed the final norm already.
         """
         config, width = self.config, self.config.text_width
         dtype = jnp.dtype(self.compute.dtype)
@@ -86,5 +92,5 @@ class Text(nn.Module):
         words = transformer.project(ln_final(x), kernel, self.compute) if tokens else None
         if pool is None:
             return text, words, None
-        pooled = pool(x.astype(jnp.float32))
+        pooled = pool(ln_final(x) if normed else x.astype(jnp.float32))
         return text, words, transformer.project(ln_final(pooled), kernel, self.compute)

@@ -13,6 +13,7 @@ from hnclip_jax import types
 from hnclip_jax.parallel import mesh as mesh_lib
 
 RULES: tuple[tuple[str, str], ...] = (
+    (r"(^|/)(adapter|method)/", "copy"),
     (r"(^|/)blocks(_\d+)?/.*kernel$", "split"),
     (r"token_embedding$", "split"),
     (r"patch_embed/kernel$", "split"),

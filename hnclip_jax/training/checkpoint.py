@@ -1,6 +1,7 @@
 """Checkpoints of a run: save in the background, restore onto any mesh. The only Orbax room."""
 
 import contextlib
+import dataclasses
 import logging
 import pathlib
 from collections.abc import Iterator
@@ -65,7 +66,7 @@ class Checkpoints:
             return
         with _plain_errors(self._manager.directory, f"step {step}"):
             self._pending = self._manager.save_checkpointables_async(
-                step, {_STATE: state}, custom_metadata={"schema": SCHEMA, **meta}
+                step, {_STATE: _kept(state)}, custom_metadata={"schema": SCHEMA, **meta}
             )
 
     def wait(self) -> None:
@@ -94,14 +95,16 @@ class Checkpoints:
 
         Args:
           like: a state, or its shapes with shardings; the mesh may differ from the one that saved.
+            Its base comes back as it is.
 
         Raises:
           types.UserError: if the saved arrays have other paths, shapes or dtypes.
         """
-        wanted = state_lib.abstract_like(like)
+        wanted = state_lib.abstract_like(_kept(like))
         saved = self._manager.checkpointables_metadata(self.latest_step).metadata[_STATE]
         _compare(_shapes(saved), _shapes(wanted))
-        return self._manager.load_checkpointables(self.latest_step, {_STATE: wanted})[_STATE]
+        found = self._manager.load_checkpointables(self.latest_step, {_STATE: wanted})[_STATE]
+        return dataclasses.replace(found, base=like.base)
 
     def close(self) -> None:
         """Waits for the save in progress and lets go of the folder."""
@@ -111,6 +114,11 @@ class Checkpoints:
             # Orbax raises the error of a failed save here once more.
             with _plain_errors(self._manager.directory, "the last checkpoint"):
                 self._manager.close()
+
+
+def _kept(state: state_lib.TrainState) -> state_lib.TrainState:
+    """Returns `state` without the base of its adapters, which a run has from its weights."""
+    return dataclasses.replace(state, base=None)
 
 
 def _shapes(tree: Any) -> dict[str, tuple]:

@@ -1,6 +1,9 @@
 """AdamW: the schedule, and by parameter path what trains, what decays and at which rate."""
 
+import collections
+import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -11,6 +14,10 @@ from hnclip_jax import groups, types
 from hnclip_jax.parallel import sharding
 
 DECAY: tuple[tuple[str, bool], ...] = (
+    # Decay would pull DoRA's magnitudes to 0, and LoRA's product to 0 by way of either factor.
+    (r"^adapter/", False),
+    (r"^method/.*kernel$", True),
+    (r"^method/", False),
     (r"kernel$", True),
     (r"(token_embedding|position_embedding)$", True),
     (r"(^|/)proj$", True),
@@ -82,6 +89,11 @@ def trained(optim: groups.OptimGroup, params: Any) -> Any:
     if not any(jax.tree.leaves(tree)):
         raise types.UserError(f"optim.freeze {optim.freeze} leaves no parameter to train")
     if held := optim.freeze_first_positions:
+        if "text" not in params:
+            raise types.UserError(
+                f"optim.freeze_first_positions is {held}, but under adapters no position trains; "
+                "leave it out"
+            )
         rows = params["text"]["position_embedding"].shape[0]
         if held >= rows:
             raise types.UserError(
@@ -110,32 +122,46 @@ def hold_positions(optim: groups.OptimGroup, tree: Any) -> Any:
     return jax.tree_util.tree_map_with_path(hold, tree)
 
 
-def build(optim: groups.OptimGroup, params: Any, total_steps: int) -> optax.GradientTransformation:
+def build(
+    optim: groups.OptimGroup,
+    params: Any,
+    total_steps: int,
+    rates: Mapping[str, float] | None = None,
+) -> optax.GradientTransformation:
     """Returns AdamW over the trained parameters of the tree `params` (arrays or shapes).
 
     The update is ``-factor * rate(step) * (adam(clip(g)) + decay * p)``; decay is
     `optim.weight_decay` where DECAY says so, else 0; factor is `optim.logit_scale_rate` for
     logit_scale, else 1. The norm for clipping is taken over what trains. Frozen parameters have no
     optimiser state; the first positions, where they are frozen, have one that stays zero.
-    """
-    rate = schedule(optim, total_steps)
 
-    def adam(decay: float, factor: float = 1.0) -> optax.GradientTransformation:
+    Args:
+      optim: the settings.
+      params: the tree.
+      total_steps: length of the schedule.
+      rates: peak rate by term of the parameters in ``method/<term>/...``; 0, or none, means
+        optim.lr. optim.method_lr goes before them.
+    """
+
+    def adam(decay: float, lr: float, factor: float = 1.0) -> optax.GradientTransformation:
+        rate = schedule(dataclasses.replace(optim, lr=lr), total_steps)
         return optax.chain(
             optax.scale_by_adam(optim.b1, optim.b2, optim.eps),
             optax.add_decayed_weights(decay),
             optax.scale_by_learning_rate(lambda step: factor * rate(step)),
         )
 
-    update = optax.partition(
-        {
-            "decayed": adam(optim.weight_decay),
-            "plain": adam(0.0),
-            "logit_scale": adam(0.0, optim.logit_scale_rate),
-            "frozen": optax.set_to_zero(),
-        },
-        labels(optim, params),
-    )
+    groups_of = {
+        "decayed": adam(optim.weight_decay, optim.lr),
+        "plain": adam(0.0, optim.lr),
+        "logit_scale": adam(0.0, optim.lr, optim.logit_scale_rate),
+        "frozen": optax.set_to_zero(),
+    }
+    for term in params.get("method", {}):
+        lr = optim.method_lr or (rates or {}).get(term) or optim.lr
+        groups_of[f"method/{term}/decayed"] = adam(optim.weight_decay, lr)
+        groups_of[f"method/{term}/plain"] = adam(0.0, lr)
+    update = optax.partition(groups_of, labels(optim, params))
     if optim.max_grad_norm:
         clip = optax.masked(optax.clip_by_global_norm(optim.max_grad_norm), trained(optim, params))
         update = optax.chain(clip, update)
@@ -149,7 +175,10 @@ def build(optim: groups.OptimGroup, params: Any, total_steps: int) -> optax.Grad
 
 
 def labels(optim: groups.OptimGroup, params: Any) -> Any:
-    """Returns a tree that says of every parameter: frozen, decayed, plain or logit_scale."""
+    """Returns a tree that says of every parameter: frozen, decayed, plain or logit_scale.
+
+    What is in ``method/<term>/`` has that name before it, if it is not frozen.
+    """
 
     def label(key_path: tuple, moves: bool) -> str:
         path = sharding.path_of(key_path)
@@ -157,14 +186,16 @@ def labels(optim: groups.OptimGroup, params: Any) -> Any:
             return "frozen"
         if path == "logit_scale":
             return path
-        return "decayed" if decays(path) else "plain"
+        label = "decayed" if decays(path) else "plain"
+        group, _, rest = path.partition("/")
+        return f"method/{rest.partition('/')[0]}/{label}" if group == "method" else label
 
     return jax.tree_util.tree_map_with_path(label, trained(optim, params))
 
 
 def describe(optim: groups.OptimGroup, params: Any) -> str:
     """Returns one line: how many parameters train, how many of them decay."""
-    counts = dict.fromkeys(("frozen", "decayed", "plain", "logit_scale"), 0)
+    counts: dict[str, int] = collections.Counter()
     for (key_path, leaf), label in zip(
         jax.tree_util.tree_leaves_with_path(params),
         jax.tree.leaves(labels(optim, params)),
@@ -174,7 +205,7 @@ def describe(optim: groups.OptimGroup, params: Any) -> str:
         if sharding.path_of(key_path) == POSITIONS:
             held = optim.freeze_first_positions * leaf.shape[1]
         counts["frozen"] += held
-        counts[label] += leaf.size - held
+        counts[label.rpartition("/")[2]] += leaf.size - held
     total = sum(counts.values())
     return (
         f"{total:,} parameters, {total - counts['frozen']:,} train, "

@@ -1,68 +1,19 @@
-"""The train step: embed, contrast, update; and its two mappings over devices (mesh, pmap)."""
+"""The compiled train step, and its two mappings over devices: mesh and pmap."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
 from hnclip_jax import types
-from hnclip_jax.losses import objective as objective_lib
-from hnclip_jax.models import dual_encoder
 from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.parallel import sharding
 from hnclip_jax.training import state as state_lib
+from hnclip_jax.training.update import Recipe, Seen, StepOutput, update
 
 _PMAP_AXIS = "devices"
-
-
-class Seen(NamedTuple):
-    """The rows that a loss saw, [micro-batches, B / micro-batches, ...]: what diagnostics need.
-
-    image, text: float32 unit vectors; geometry: those of the frozen text tower, or None.
-    pair_id: int32.
-    """
-
-    image: types.Array
-    text: types.Array
-    geometry: types.Array | None
-    pair_id: types.Array
-
-
-class StepOutput(NamedTuple):
-    """What a step tells about itself.
-
-    terms: float32 scalars: "loss" and each term of the objective, means over the micro-batches.
-    grad_norm: float32 scalar, norm of the gradient of the trained parameters, before clipping.
-    scale: float32 scalar, s of this step's loss.
-    """
-
-    terms: dict[str, types.Array]
-    grad_norm: types.Array
-    scale: types.Array
-    seen: Seen
-
-
-class Recipe(NamedTuple):
-    """All that a step computes with, apart from devices.
-
-    trained: tree of bools like the parameters.
-    hold: takes out of a gradient what does not train of tables that train in part.
-    micro_batches: the batch is split into this many, each with its own negatives.
-    """
-
-    model: dual_encoder.DualEncoder
-    objective: objective_lib.Objective
-    optimizer: optax.GradientTransformation
-    trained: Any
-    seed: int
-    max_scale: float = 100.0
-    micro_batches: int = 1
-    hold: Callable[[Any], Any] = lambda gradient: gradient
-
 
 Step = Callable[[state_lib.TrainState, types.Batch], tuple[state_lib.TrainState, StepOutput]]
 
@@ -91,7 +42,7 @@ def build_measure(recipe: Recipe) -> Callable[[StepOutput, int], dict[str, types
 
     @jax.jit
     def measure(output: StepOutput, step: types.Array) -> dict[str, types.Array]:
-        key = jax.random.fold_in(jax.random.key(recipe.seed), step)
+        key = recipe.key(step)
 
         def one(seen: Seen) -> dict[str, types.Array]:
             return recipe.objective.measure(
@@ -105,9 +56,10 @@ def build_measure(recipe: Recipe) -> Callable[[StepOutput, int], dict[str, types
 
         values = jax.tree.map(jnp.mean, jax.lax.map(one, output.seen))
         values |= output.terms | {"grad_norm": output.grad_norm, "scale": output.scale}
-        values["gamma"] = objective_lib.gamma_at(recipe.objective.loss, step)
-        # The share of the contrastive loss that the margin, not a confusion, is responsible for.
-        values["boost_share"] = 1 - values["info_nce"] / jnp.maximum(values["global"], 1e-12)
+        values["gamma"] = recipe.objective.gamma_at(step)
+        if recipe.objective.compares_with_info_nce:
+            # The share of the global loss that the margin, not a confusion, is responsible for.
+            values["boost_share"] = 1 - values["info_nce"] / jnp.maximum(values["global"], 1e-12)
         return {f"train/{name}": value for name, value in values.items()}
 
     return measure
@@ -119,7 +71,7 @@ def _map_over_mesh(recipe: Recipe, mesh: Mesh) -> Step:
     contrast = jax.shard_map(
         _contrast(recipe, mesh_lib.AXES),
         mesh=mesh,
-        in_specs=(rows, everywhere, everywhere, everywhere, rows, rows),
+        in_specs=(rows, everywhere, everywhere, everywhere, everywhere, rows, rows),
         out_specs=everywhere,
     )
     constrain = sharding.pin_to_batch(mesh)
@@ -129,7 +81,7 @@ def _map_over_mesh(recipe: Recipe, mesh: Mesh) -> Step:
         return jax.tree.map(lambda x: _deal(x, mesh.size, recipe.micro_batches, mesh), batch)
 
     def step(state, batch):
-        return _update(recipe, state, split(batch), contrast, constrain, lambda tree: tree)
+        return update(recipe, state, split(batch), contrast, constrain, lambda tree: tree)
 
     return jax.jit(step, donate_argnums=0)
 
@@ -137,13 +89,14 @@ def _map_over_mesh(recipe: Recipe, mesh: Mesh) -> Step:
 def _contrast(recipe: Recipe, axis_name: str | tuple[str, ...]) -> Callable:
     """Returns the objective of one device's rows, with positional arguments as shard_map needs."""
 
-    def contrast(embeddings, scale, step, key, same_pair, geometry):
+    def contrast(views, scale, parameters, step, key, arrays, geometry):
         return recipe.objective(
-            embeddings,
+            views,
             scale,
             step=step,
+            arrays=arrays,
+            parameters=parameters,
             key=key,
-            same_pair=same_pair,
             geometry=geometry,
             axis_name=axis_name,
         )
@@ -168,7 +121,7 @@ def _map_by_pmap(recipe: Recipe, mesh: Mesh) -> Step:
         # Under pmap the transpose of the loss's psum is another psum: each device's gradient of the
         # global mean comes out too large by the number of devices. The mean undoes just that.
         average = lambda tree: jax.lax.pmean(tree, _PMAP_AXIS)  # noqa: E731
-        return _update(recipe, state, micro, contrast, lambda x: x, average)
+        return update(recipe, state, micro, contrast, lambda x: x, average)
 
     mapped = jax.pmap(
         step,
@@ -197,69 +150,3 @@ def _map_by_pmap(recipe: Recipe, mesh: Mesh) -> Step:
     return run
 
 
-def _update(
-    recipe: Recipe,
-    state: state_lib.TrainState,
-    micro: types.Batch,
-    contrast: Callable,
-    constrain: Callable,
-    average: Callable,
-) -> tuple[state_lib.TrainState, StepOutput]:
-    """Returns state and output after one optimiser step on arrays [micro-batches, rows, ...]."""
-    key = jax.random.fold_in(jax.random.key(recipe.seed), state.step)
-    needs = recipe.objective
-
-    def loss(params, rows):
-        embeddings = recipe.model.embed(
-            params,
-            rows["image"],
-            rows["tokens"],
-            tokens=needs.needs_tokens,
-            constrain=constrain,
-        )
-        geometry = None
-        if needs.needs_frozen_text:
-            frozen = {"text": state.reference}
-            geometry = recipe.model.embed(frozen, None, rows["tokens"], constrain=constrain).text
-        total, terms = contrast(
-            embeddings, recipe.model.scale(params), state.step, key, rows["pair_id"], geometry
-        )
-        seen = Seen(embeddings.image, embeddings.text, geometry, rows["pair_id"])
-        return total, ({"loss": total, **terms}, seen)
-
-    def one(gradient, rows):
-        (_, (terms, seen)), fresh = jax.value_and_grad(loss, has_aux=True)(state.params, rows)
-        return jax.tree.map(jnp.add, gradient, fresh), (terms, seen)
-
-    gradient, (terms, seen) = _over_micro_batches(one, state.params, micro)
-    gradient = average(gradient)
-    gradient = jax.tree.map(
-        lambda g, moves: g / recipe.micro_batches if moves else jnp.zeros_like(g),
-        gradient,
-        recipe.trained,
-    )
-    gradient = recipe.hold(gradient)
-    updates, opt_state = recipe.optimizer.update(gradient, state.opt_state, state.params)
-    params = optax.apply_updates(state.params, updates)
-    limit = jnp.log(jnp.float32(recipe.max_scale))
-    params = {**params, "logit_scale": jnp.minimum(params["logit_scale"], limit)}
-    output = StepOutput(
-        terms=jax.tree.map(jnp.mean, terms),
-        grad_norm=optax.tree.norm(gradient),
-        scale=recipe.model.scale(state.params),
-        seen=seen,
-    )
-    return (
-        state_lib.TrainState(state.step + 1, params, opt_state, state.reference),
-        output,
-    )
-
-
-def _over_micro_batches(one: Callable, params: types.Params, micro: types.Batch) -> tuple:
-    """Returns the summed gradients and the stacked outputs of `one` over the leading axis."""
-    count = jax.tree.leaves(micro)[0].shape[0]
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    if count > 1:
-        return jax.lax.scan(one, zeros, micro)
-    gradient, output = one(zeros, jax.tree.map(lambda x: x[0], micro))
-    return gradient, jax.tree.map(lambda x: x[None], output)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hnclip_jax.losses import contrastive, margins
+from tests.losses import baseline_reference as slow
 from tests.losses import reference
 
 PAIRS, WIDTH, GAMMA = 16, 12, 0.5
@@ -39,7 +40,7 @@ def test_mean_off_diagonal_equals_the_mean_over_pairs():
 
 
 @pytest.mark.parametrize("rows", [slice(None), slice(5, 9)], ids=["all rows", "some rows"])
-@pytest.mark.parametrize("kind", ["hn", "constant", "given", "centred"])
+@pytest.mark.parametrize("kind", ["hn", "constant", "given", "centred", "row_centred"])
 def test_margin_equals_numpy(kind, rows):
     text = reference.batch(1, PAIRS, WIDTH, near=True)[1] + 0.3 * reference.unit(2, PAIRS, WIDTH)
     g = reference.geometry(text)
@@ -49,16 +50,78 @@ def test_margin_equals_numpy(kind, rows):
         "constant": GAMMA * mean_of_pairs(g) * off,
         "given": 0.3 * off,
         "centred": GAMMA * (g - mean_of_pairs(g)) * off,
+        "row_centred": GAMMA * (g - g.sum(axis=1, keepdims=True) / (PAIRS - 1)) * off,
     }
     margin = {
         "hn": functools.partial(margins.hn, gamma=GAMMA),
         "constant": functools.partial(margins.constant, gamma=GAMMA),
         "given": functools.partial(margins.constant, margin=0.3),
         "centred": functools.partial(margins.centred, gamma=GAMMA),
+        "row_centred": functools.partial(margins.row_centred, gamma=GAMMA),
     }
     got = margin[kind](block_of(text, rows))
     np.testing.assert_allclose(got, wanted[kind][rows], rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(np.asarray(got)[wanted[kind][rows] == 0], 0)
+
+
+def test_row_centred_leaves_no_part_that_a_row_shares():
+    text = reference.batch(1, PAIRS, WIDTH, near=True)[1]
+    got = np.asarray(margins.row_centred(block_of(text), GAMMA))
+    np.testing.assert_allclose(got.sum(axis=1), np.zeros(PAIRS), atol=1e-6)
+    assert np.ptp(got) > 0
+    two = margins.row_centred(block_of(reference.unit(4, 2, WIDTH)), GAMMA)
+    np.testing.assert_array_equal(two, np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("rows", [slice(None), slice(1, 3)], ids=["all rows", "some rows"])
+def test_golden_arcface(rows):
+    cosine = np.array([0.5, 0.0, -0.5], np.float32)  # 60, 90 and 120 degrees, and 30 more
+    similarity = np.full((3, 3), 0.9, np.float32)
+    np.fill_diagonal(similarity, cosine)
+    block = block_of(np.ones((3, 1), np.float32), rows, similarity[rows])
+    wanted = np.diag(np.array([0, -0.5, -np.sqrt(0.75)]) - cosine)
+    got = margins.arcface(block, np.pi / 6)
+    np.testing.assert_allclose(got, wanted[rows], atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [5.0, 100.0])
+def test_arcface_equals_float64(scale):
+    image, text = reference.batch(1, 5, 4)
+    image[3] = text[3] + 0.02 * image[3]  # an angle of about 1 degree
+    image[3] /= np.linalg.norm(image[3])
+    margin = functools.partial(margins.arcface, margin=0.1)
+
+    def loss(image, text, scale):
+        return contrastive.shifted_info_nce(image, text, scale, margin)
+
+    def exact(image, text, scale, fixed=None):
+        cosines = image @ text.T
+        turned = np.cos(np.arccos(np.diag(cosines)) + 0.1)
+        logits = scale * (cosines + np.diag(turned - np.diag(cosines)))
+        return reference.pair_losses(logits, logits)[0].mean()
+
+    value, grads = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))(image, text, scale)
+    assert reference.relative_error(value, slow.exact(exact, image, text, scale)) < 1e-6
+    for got, right in zip(grads, slow.gradients(exact, image, text, scale), strict=True):
+        assert reference.relative_error(got, right) < 2e-5
+
+
+def test_arcface_of_an_angle_of_zero_changes_nothing():
+    image, text = reference.batch(2, PAIRS, WIDTH)
+    block = block_of(text, similarity=image @ text.T)
+    np.testing.assert_allclose(margins.arcface(block, 0.0), np.zeros((PAIRS, PAIRS)), atol=1e-7)
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["equal", "opposite"])
+def test_arcface_is_finite_where_the_angle_has_no_slope(sign):
+    text = reference.unit(5, 4, WIDTH)
+    margin = functools.partial(margins.arcface, margin=0.1)
+
+    def loss(image):
+        return contrastive.shifted_info_nce(image, text, 100.0, margin)
+
+    chex.assert_tree_all_finite(jax.jit(jax.value_and_grad(loss))(sign * text))
+    chex.assert_tree_all_finite(jax.jit(jax.value_and_grad(loss))(sign * 1.001 * text))
 
 
 def test_row_shuffled_permutes_the_negatives_of_each_row():
@@ -121,6 +184,8 @@ KINDS = {
     ),
     "constant": lambda: functools.partial(margins.constant, gamma=GAMMA),
     "centred": lambda: functools.partial(margins.centred, gamma=GAMMA),
+    "row_centred": lambda: functools.partial(margins.row_centred, gamma=GAMMA),
+    "arcface": lambda: functools.partial(margins.arcface, margin=0.1),
     "frozen": lambda: functools.partial(margins.hn, gamma=GAMMA),
 }
 
@@ -171,7 +236,7 @@ def test_all_kinds_agree_in_every_mapping(in_mapping, alone, mapping):
     chex.assert_trees_all_close(got, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["row_shuffled", "frozen"])
+@pytest.mark.parametrize("kind", ["row_shuffled", "row_centred", "arcface", "frozen"])
 def test_blocks_agree_with_the_whole(in_mapping, alone, kind):
     got = in_mapping("none", loss_of(kind, block_rows=5), **arrays())
     chex.assert_trees_all_close(got, alone(kind), rtol=1e-5, atol=1e-6)

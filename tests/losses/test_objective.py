@@ -10,12 +10,28 @@ import numpy as np
 import pytest
 
 from hnclip_jax import groups, losses, types
-from hnclip_jax.losses import contrastive, margins, objective
+from hnclip_jax.losses import contrastive, kinds, margins, objective
 from tests.losses import reference
 
 PAIRS, WIDTH, SCALE = 8, 6, 14.0
 SAME = np.array([0, 1, 2, 1, 4, 5, 6, 7], np.int32)
-build = functools.partial(objective.build, method=groups.MethodGroup("clip"))
+
+
+class Made:
+    """An objective that is called with the pair's embeddings, as most tests here have no others."""
+
+    def __init__(self, loss, **method):
+        self.inner = objective.build(loss, groups.MethodGroup("clip", **method), 10)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def __call__(self, embeddings, scale, *, same_pair=None, **more):
+        arrays = {} if same_pair is None else {"pair_id": same_pair}
+        return self.inner({"pair": embeddings}, scale, arrays=arrays, **more)
+
+
+build = Made
 
 
 @pytest.fixture
@@ -28,7 +44,7 @@ def embeddings():
 def test_total_is_the_weighted_sum_of_the_named_terms(embeddings):
     made = build(groups.LossGroup(token_weight=0.25))
     total, terms = made(embeddings, SCALE, step=0, same_pair=SAME)
-    image, text, patches, words, word_mask = embeddings
+    image, text, patches, words, word_mask, *_ = embeddings
     wanted = {
         "global": losses.hn_clip(image, text, SCALE, 0.5, same_pair=SAME),
         "token": losses.token_interaction(patches, words, word_mask, SCALE, same_pair=SAME),
@@ -48,6 +64,8 @@ def test_without_weight_there_is_no_token_term(embeddings):
 def test_kinds_are_the_margins_they_name(embeddings):
     frozen, key = reference.unit(3, PAIRS, WIDTH), jax.random.key(0)
     wanted = {
+        "row_centred": functools.partial(margins.row_centred, gamma=0.5),
+        "arcface": functools.partial(margins.arcface, margin=0.1),
         "info_nce": margins.none,
         "hn_clip": functools.partial(margins.hn, gamma=0.5),
         "constant": functools.partial(margins.constant, gamma=0.5),
@@ -72,7 +90,7 @@ def test_kinds_are_the_margins_they_name(embeddings):
 def test_every_kind_of_the_config_is_known():
     field = {field.name: field for field in dataclasses.fields(groups.LossGroup)}["kind"]
     for kind in field.metadata["choices"]:
-        objective.margin_at(groups.LossGroup(kind=kind), 0, jax.random.key(0))
+        kinds.margin_at(groups.LossGroup(kind=kind), 0, jax.random.key(0))
 
 
 @pytest.mark.parametrize(
@@ -90,10 +108,10 @@ def test_every_kind_of_the_config_is_known():
 )
 def test_gamma_follows_its_schedule(start, ramp, step, gamma):
     loss = groups.LossGroup(gamma=0.5, gamma_start_step=start, gamma_ramp_steps=ramp)
-    got = jax.jit(functools.partial(objective.gamma_at, loss))(jnp.int32(step))
+    got = jax.jit(functools.partial(kinds.gamma_at, loss))(jnp.int32(step))
     assert got.dtype == jnp.float32
     np.testing.assert_array_equal(got, np.float32(gamma))
-    np.testing.assert_array_equal(objective.gamma_at(loss, step), got)
+    np.testing.assert_array_equal(kinds.gamma_at(loss, step), got)
 
 
 def test_schedule_reaches_the_loss(embeddings):

@@ -258,6 +258,31 @@ def test_a_pooled_state_is_normed_and_projected_like_the_whole():
     assert embed().regions is embed().spans is None
 
 
+def test_words_may_pass_the_norm_before_they_are_pooled():
+    encoder, params = dual_encoder.create(MODEL, scan_layers=False), _params()
+    seen = []
+
+    def pool(states):
+        seen.append(np.asarray(states))
+        return states[:, 2:3]
+
+    found = [
+        np.asarray(encoder.embed(params, ids=IDS, pool_words=pool, words_normed=normed).spans)
+        for normed in (False, True)
+    ]
+    norm = params["text"]["ln_final"]
+
+    def normed(x):
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+        return x * np.asarray(norm["scale"]) + np.asarray(norm["bias"])
+
+    np.testing.assert_allclose(seen[1], normed(seen[0]), rtol=0, atol=1e-5)
+    for spans, states in zip(found, seen, strict=True):
+        expected = normed(states[:, 2:3]) @ np.asarray(params["text"]["proj"])
+        np.testing.assert_allclose(spans, vectors.unit(expected), rtol=0, atol=1e-5)
+    assert np.abs(found[0] - found[1]).max() > 1e-3
+
+
 def test_pictures_may_have_more_axes():
     encoder, params = dual_encoder.create(MODEL, scan_layers=False), _params()
     images = np.random.default_rng(4).integers(0, 256, (2, 3, 9, 9, 3), dtype=np.uint8)

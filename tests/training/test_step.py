@@ -15,7 +15,7 @@ from hnclip_jax.losses import objective
 from hnclip_jax.models import dual_encoder
 from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.parallel import sharding
-from hnclip_jax.training import optimizer, state, step
+from hnclip_jax.training import optimizer, state, step, update
 
 pytestmark = pytest.mark.slow  # Every case compiles two towers with their gradients.
 
@@ -47,25 +47,23 @@ class Setting:
         )
         self.model = dual_encoder.create(small_config, scan_layers=recipe.pop("scan_layers", True))
         optim = recipe.pop("optim", groups.OptimGroup())
-        shapes = self.model.abstract_params()
-        self.recipe = step.Recipe(
-            model=self.model,
-            objective=recipe.pop("objective", None) or objective.build(loss, groups.MethodGroup()),
+        made = recipe.pop("objective", None) or objective.build(loss, groups.MethodGroup())
+        start = state.Start(self.model, seed=1, scale_init=20.0)
+        self.recipe = update.Recipe(
+            start=start,
+            objective=made,
             optimizer=recipe.pop("optimizer", optax.sgd(1.0)),
-            trained=optimizer.trained(optim, shapes),
-            seed=1,
+            trained=optimizer.trained(optim, start.shapes()),
             **recipe,
         )
         self.step = step.build(self.recipe, self.mesh, mapper)
 
     def begin(self):
         return state.create(
-            self.model,
+            self.recipe.start,
             self.recipe.optimizer,
             self.mesh,
-            seed=0,
             params=_params(self.model),
-            scale_init=20.0,
             keep_reference=self.recipe.objective.needs_frozen_text,
         )
 
@@ -196,7 +194,9 @@ class _Counted:
 
     def __init__(self, inner):
         self.inner, self.traces = inner, 0
-        self.needs_tokens, self.needs_frozen_text = inner.needs_tokens, inner.needs_frozen_text
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
 
     def __call__(self, *args, **kwargs):
         self.traces += 1

@@ -1,11 +1,13 @@
 """What a row of any list is, and which fields of a record make it.
 
 The first key that is there decides: a record with both `original_filename` and `file_name` is known
-by the former. What else it holds (`segment`, boxes, scores) is ignored.
+by the former. What methods need beside (EXTRA_KEYS) is kept as it is; all else is ignored.
 """
 
+import json
 import posixpath
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hnclip_jax import types
@@ -24,8 +26,44 @@ sentences[*].raw."""
 ID_KEYS = ("id", "example_id", "cocoid", "image_id", "img_id", "imgid")
 """Where its name for evaluations stands, likewise."""
 
+EXTRA_KEYS = ("segment", "original_filename_structure", "negative_caption")
+"""What methods read of a record in JSON, beside picture and text; see data/inputs.py."""
+
 _PARTS = "_results"
 """How GOAL's folders of a picture's cut-out parts end."""
+
+
+class Extra(Mapping):
+    """Some values of a record, as JSON has them; each look makes them anew.
+
+    The segments of ten thousand pictures are sixty megabytes as Python objects, in every process
+    that loads data, and six like this.
+    """
+
+    __slots__ = ("_packed",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        """Keeps `values`."""
+        self._packed = zlib.compress(json.dumps(values).encode(), 1)
+
+    def __getitem__(self, key: str) -> Any:
+        """Returns a value."""
+        return self._values()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yields the keys."""
+        return iter(self._values())
+
+    def __len__(self) -> int:
+        """Returns how many there are."""
+        return len(self._values())
+
+    def __repr__(self) -> str:
+        """Returns it as a dict is shown."""
+        return repr(self._values())
+
+    def _values(self) -> dict[str, Any]:
+        return json.loads(zlib.decompress(self._packed))
 
 
 class Row(NamedTuple):
@@ -36,6 +74,7 @@ class Row(NamedTuple):
     id: of the source, "" if it has none. Numbers are padded, so that they sort as such.
     split: "" if the source names none.
     group: for a part that was cut out of a picture, the file name of that picture; else "".
+    extra: raw values of those EXTRA_KEYS that it has; only lists in JSON have any.
     """
 
     image: str | blobs.Blob
@@ -43,6 +82,7 @@ class Row(NamedTuple):
     id: str = ""
     split: str = ""
     group: str = ""
+    extra: Mapping[str, Any] = {}
 
 
 class Rows(NamedTuple):
@@ -56,10 +96,15 @@ class Rows(NamedTuple):
 class Collector:
     """Takes records one after the other and remembers which of them are no rows, and why."""
 
-    def __init__(self, path: str, image_keys: Sequence[str] = IMAGE_KEYS) -> None:
-        """Begins; `path` is for messages."""
+    def __init__(
+        self,
+        path: str,
+        image_keys: Sequence[str] = IMAGE_KEYS,
+        extra_keys: Sequence[str] = (),
+    ) -> None:
+        """Begins; `path` is for messages, of `extra_keys` the rows keep the values."""
         self.rows = compact.Compact()
-        self._path, self._image_keys = path, image_keys
+        self._path, self._image_keys, self._extra_keys = path, image_keys, extra_keys
         self._count = 0
         self._captioned = False
         self._first_keys, self._nameless_keys = "", ""
@@ -73,7 +118,7 @@ class Collector:
             return
         self._first_keys = self._first_keys or key_list(record)
         self._captioned = self._captioned or first_key(record, TEXT_KEYS) is not None
-        row = from_record(record)
+        row = from_record(record, self._extra_keys)
         if row is None:
             self._nameless_keys = self._nameless_keys or key_list(record)
             self._nameless.add(index)
@@ -140,18 +185,20 @@ class Marked:
         return f"row {', '.join(map(str, self.first))}{more}, counted from 0"
 
 
-def from_record(record: Mapping[str, Any]) -> Row | None:
-    """Returns the row of a record, None if it names no picture."""
+def from_record(record: Mapping[str, Any], extra_keys: Sequence[str] = ()) -> Row | None:
+    """Returns the row of a record, None if it names no picture; it keeps values of `extra_keys`."""
     image = _image(record)
     if image is None:
         return None
     split, group = record.get("split"), record.get("group")
+    extra = {key: record[key] for key in extra_keys if key in record}
     return Row(
         image,
         captions(record),
         identity(record.get(first_key(record, ID_KEYS))),
         split if isinstance(split, str) else "",
         group if isinstance(group, str) and group else _picture_of_part(image),
+        Extra(extra) if extra else {},
     )
 
 

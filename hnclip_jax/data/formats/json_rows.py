@@ -21,7 +21,7 @@ def read(path: str, file: textfile.TextFile, start: str) -> tuple[compact.Compac
       types.UserError: if it is no JSON, or not of rows.
     """
     stream = json_stream.JsonStream(path, file)
-    collector = fields.Collector(path)
+    collector = fields.Collector(path, extra_keys=fields.EXTRA_KEYS)
     if start == "[":
         for record in stream.elements():
             collector.add(record)
@@ -49,7 +49,7 @@ class _Object:
         takers = {"images": self._take_image, "annotations": self._take_annotation}
         for key in stream.keys():  # noqa: SIM118
             if key in takers and stream.peek() == "[":
-                self._arrays[key] = fields.Collector(path)
+                self._arrays[key] = fields.Collector(path, extra_keys=fields.EXTRA_KEYS)
                 for element in stream.elements():
                     takers[key](element)
             else:

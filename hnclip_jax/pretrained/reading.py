@@ -1,4 +1,4 @@
-"""Weights meet models: file -> model and parameters, and back; the one place that knows both."""
+"""Weights -> model: presets, and files of any layout, checked, read when they are needed."""
 
 import dataclasses
 import math
@@ -10,21 +10,10 @@ import jax
 import numpy as np
 
 from hnclip_jax import groups, types
-from hnclip_jax.data import tokenizer
-from hnclip_jax.models import dual_encoder, presets, transformer
+from hnclip_jax.models import dual_encoder, presets
 from hnclip_jax.parallel import sharding
-from hnclip_jax.weights import (
-    account,
-    architecture,
-    export,
-    layouts,
-    reposition,
-    rules,
-    stored,
-    tree,
-)
-
-FILE_NAME = export.FILE_NAME
+from hnclip_jax.pretrained import adapted
+from hnclip_jax.weights import account, architecture, layouts, reposition, rules, stored, tree
 
 
 def create_model(preset: str, **options: Any) -> dual_encoder.DualEncoder:
@@ -74,6 +63,7 @@ class Imported:
     arrays: our path -> array, after what was asked for (stretch, shorter context, image size).
     notes: what was decided, a sentence each.
     assumed: what was decided without being told; empty if nothing was.
+    adapter: what is known of the adapter in them; {} if there is none.
     """
 
     weights: layouts.Weights
@@ -81,6 +71,7 @@ class Imported:
     arrays: dict[str, stored.Stored]
     notes: tuple[str, ...]
     assumed: str
+    adapter: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def load(self, group: groups.ModelGroup) -> tuple[dual_encoder.DualEncoder, types.Params]:
         """Returns the model and its parameters; see the function `load`."""
@@ -113,6 +104,7 @@ class Imported:
             "weights": str(weights.path),
             "weights_sha256": weights.sha256,
             "weights_layout": weights.title,
+            **self.adapter,
         }
 
 
@@ -120,15 +112,18 @@ def read(path: str | pathlib.Path, group: groups.ModelGroup) -> Imported:
     """Returns what lies at `path`, checked; no value is read yet.
 
     Args:
-      path: a run folder, a weights folder, a folder of another program, or a file of any layout.
-      group: stretch, context_length (shorter), image_size: changes to positions, 0 for none;
-        preset and activation: what a file without a config may leave open. dtype, scan_layers and
-        remat do not matter here.
+      path: a run folder, a weights folder, a folder of another program, or a file of any layout;
+        or an adapter file of ours, which knows the weights that it lies on.
+      group: adapter: one to put on the weights; stretch, context_length (shorter), image_size:
+        changes to positions, 0 for none; preset and activation: what a file without a config may
+        leave open. dtype, scan_layers and remat do not matter here.
 
     Raises:
       types.UserError: if there is no such file, its tensors do not match its layout, or it does not
         go together with what is asked for.
     """
+    if not group.adapter and (found := adapted.base_of(path, group)):
+        path, group = found
     weights = layouts.read(path)
     numbers, assumed = architecture.complete(weights, group.preset, group.activation)
     _check(weights, presets.ModelConfig(**numbers))
@@ -141,105 +136,22 @@ def read(path: str | pathlib.Path, group: groups.ModelGroup) -> Imported:
         source=str(weights.path),
     )
     config = presets.ModelConfig(**numbers)
-    return Imported(weights, config, arrays, (*weights.notes, *notes), assumed)
-
-
-def save(
-    path: str | pathlib.Path,
-    model: dual_encoder.DualEncoder,
-    params: types.Params,
-    *,
-    layout: str = "hnclip",
-    dtype: str = "float32",
-    vocabulary: str = "",
-    note: dict[str, Any] | None = None,
-) -> pathlib.Path:
-    """Writes a model and its parameters; returns the file with the tensors. What is there goes.
-
-    Args:
-      path: a file or a folder, as the layout needs it; see `weights.export.targets`.
-      model: the model.
-      params: its parameters; arrays on devices are fetched.
-      layout: "hnclip", "longclip", "huggingface", "open_clip" or "openai".
-      dtype: "float32", "float16" or "bfloat16" in the file.
-      vocabulary: byte-pair file for the tokenizer of a Hugging Face folder; empty = the installed
-        package's.
-      note: JSON values to keep with them (provenance); in our own layout only.
-
-    Raises:
-      types.UserError: if the layout cannot hold the model, or the place cannot be written.
-    """
-    # One block per layer in files, whatever the run used: names then never depend on scan_layers.
-    flat = {
-        sharding.path_of(key): np.asarray(leaf)
-        for key, leaf in jax.tree_util.tree_leaves_with_path(transformer.unstack_blocks(params))
-    }
-    numbers = dataclasses.asdict(model.config)
-    return export.write(
-        pathlib.Path(path),
-        layout,
-        flat,
-        numbers,
-        dtype=dtype,
-        note=note,
-        vocabulary=_vocabulary(layout, numbers, vocabulary),
-    )[0]
-
-
-def convert(
-    imported: Imported,
-    path: str | pathlib.Path,
-    layout: str,
-    *,
-    dtype: str = "float32",
-    vocabulary: str = "",
-    progress: export.Progress | None = None,
-) -> list[pathlib.Path]:
-    """Writes what `read` found in another layout, tensor by tensor; returns the files.
-
-    What is there goes; `check_target` tells before.
-
-    Args:
-      imported: from `read`.
-      path, layout, dtype, vocabulary: as in `save`.
-      progress: is told the bytes just written.
-
-    Raises:
-      types.UserError: as `save`.
-    """
-    numbers = dataclasses.asdict(imported.config)
-    return export.write(
-        pathlib.Path(path),
-        layout,
-        imported.arrays,
-        numbers,
-        dtype=dtype,
-        note=imported.provenance() if layout == "hnclip" else None,
-        vocabulary=_vocabulary(layout, numbers, vocabulary),
-        progress=progress,
+    imported = Imported(weights, config, arrays, (*weights.notes, *notes), assumed)
+    if not group.adapter:
+        return imported
+    arrays, said, sha256 = adapted.put_on(arrays, group.adapter, weights.sha256)
+    return dataclasses.replace(
+        imported,
+        arrays=arrays,
+        notes=(*imported.notes, said),
+        adapter={"adapter": group.adapter, "adapter_sha256": sha256},
     )
-
-
-def check_target(path: str | pathlib.Path, layout: str) -> None:
-    """Raises types.UserError if `layout` cannot be written at `path`, or would replace files."""
-    there = [str(file) for file in export.targets(pathlib.Path(path), layout) if file.exists()]
-    if there:
-        raise types.UserError(
-            f"already there: {', '.join(there)}; choose another place, or say --overwrite"
-        )
 
 
 def _build(numbers: presets.ModelConfig, group: groups.ModelGroup) -> dual_encoder.DualEncoder:
     return dual_encoder.create(
         numbers, dtype=group.dtype, scan_layers=group.scan_layers, remat=group.remat
     )
-
-
-def _vocabulary(layout: str, numbers: dict[str, Any], path: str) -> tokenizer.Vocabulary | None:
-    """Returns the vocabulary to write, None where the layout or the model has no use for it."""
-    if layout != "huggingface" or numbers["vocab_size"] != tokenizer.VOCAB_SIZE:
-        return None
-    return tokenizer.vocabulary(path or None)
 
 
 def _check(weights: layouts.Weights, config: presets.ModelConfig) -> None:

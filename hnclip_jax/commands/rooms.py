@@ -1,0 +1,145 @@
+"""What the training loop is given by a run's settings: batches, evaluation, the weights folder."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+from hnclip_jax import added as added_lib
+from hnclip_jax import config, pretrained, types
+from hnclip_jax.commands import parts, sources
+from hnclip_jax.commands import pictures as pictures_lib
+from hnclip_jax.data import lists, pipeline, tokenizer
+from hnclip_jax.evaluation import protocol
+from hnclip_jax.parallel import sharding
+from hnclip_jax.training import folder, state, update
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What is settled before the first step."""
+
+    settings: config.Config
+    folder: folder.RunFolder
+    mesh: jax.sharding.Mesh
+    recipe: update.Recipe
+    load: pipeline.LoadPair
+    pictures: lists.PictureList
+    test: sources.Found | None
+    provenance: dict[str, str]
+
+
+def loader(
+    settings: config.Config, recipe: update.Recipe, pictures: lists.PictureList
+) -> pipeline.LoadPair:
+    """Returns what loads a training pair, and all else that the objective needs.
+
+    Raises:
+      types.UserError: if the list has nothing of that.
+    """
+    return parts.load_pair(
+        pictures,
+        recipe.model,
+        tokenizer.Tokenizer(settings.data.vocabulary or None),
+        pictures_lib.options(settings.data),
+        recipe.objective.inputs,
+        settings.method,
+    )[0]
+
+
+def batches(job: Job) -> Callable[[int], Iterator[types.Batch]]:
+    """Returns a function of the first step that yields global batches for ever."""
+    data, train = job.settings.data, job.settings.train
+
+    def begin(start_step: int) -> Iterator[types.Batch]:
+        rows = pipeline.training(
+            job.load,
+            job.pictures.report.pairs,
+            seed=train.seed,
+            batch_size=train.global_batch_size,
+            start_step=start_step,
+            share=parts.share(),
+            workers=data.workers,
+        )
+        return (sharding.put_batch(job.mesh, row) for row in rows)
+
+    return begin
+
+
+def evaluate(job: Job) -> Callable[[state.TrainState], dict[str, float]]:
+    """Returns a function that measures recall on the test list, and writes its result file."""
+    evaluator = protocol.Evaluator(
+        job.recipe.model,
+        job.test.pictures,
+        job.mesh,
+        job.settings.eval,
+        tokenize=tokenizer.Tokenizer(job.settings.data.vocabulary or None),
+        workers=job.settings.data.workers,
+        options=pictures_lib.options(job.settings.data),
+        benchmark=job.test.benchmark,
+    )
+    model_params = _model_params(job)
+
+    def measure(now: state.TrainState) -> dict[str, float]:
+        result = evaluator(model_params(now))
+        if jax.process_index() == 0:
+            number = int(now.step)
+            protocol.write(job.folder.eval_file(number), result, step=number)
+        return {f"eval/{name}": value for name, value in result.metrics.items()}
+
+    return measure
+
+
+def _model_params(job: Job) -> Callable[[state.TrainState], types.Params]:
+    """Returns a function that gives what the model computes with, placed as the state is."""
+    start = job.recipe.start
+    if not job.settings.method.adapter:
+        return lambda now: start.model_params(now.params, None)
+    place = sharding.state_shardings(job.mesh, start.model.abstract_params())
+    merge = jax.jit(start.model_params, out_shardings=place)
+    return lambda now: merge(now.params, now.base)
+
+
+def save_weights(job: Job) -> Callable[[state.TrainState, dict], None]:
+    """Returns a function that writes the weights folder: the whole model, adapters merged."""
+    start, everywhere = job.recipe.start, sharding.replicated(job.mesh)
+    whole = jax.jit(start.model_params, out_shardings=everywhere)
+    small = jax.jit(lambda added: added, out_shardings=everywhere)
+
+    def save(now: state.TrainState, note: dict) -> None:
+        params = whole(now.params, now.base)
+        added = small({name: now.params.get(name, {}) for name in ("adapter", "method")})
+        if jax.process_index() != 0:
+            return
+        pictures = job.pictures
+        note = {
+            **note,
+            "list": pictures.path,
+            "list_sha256": pictures.sha256,
+            "pairs": pictures.report.pairs,
+            "start": job.provenance,
+        }
+        params, added = jax.device_get((params, added))
+        # The model comes last: a run whose folder has it is complete.
+        _save_added(job, added, params["logit_scale"], note)
+        pretrained.save(job.folder.weights, job.recipe.model, params, note=note)
+
+    return save
+
+
+def _save_added(job: Job, added: types.Params, scale: float, note: dict[str, Any]) -> None:
+    """Writes what the run trained beside the model: the adapter, parameters of the method."""
+    method = job.settings.method
+    if added["adapter"]:
+        pretrained.save_adapter(
+            job.folder.weights,
+            added["adapter"],
+            alpha=method.adapter_alpha,
+            logit_scale=scale,
+            base=job.provenance,
+            group=job.settings.model,
+            note=note,
+        )
+    if added["method"]:
+        added_lib.save_method(job.folder.weights, method.name, added["method"], note)
