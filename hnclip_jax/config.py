@@ -158,6 +158,13 @@ def _check_together(config: Config) -> None:
             "a contrastive batch of one pair has no negatives and teaches nothing; "
             "raise train.global_batch_size or lower train.micro_batches"
         )
+    if not 0 < config.data.fraction <= 1:
+        raise types.UserError(
+            f"data.fraction is {config.data.fraction:g}, but must be above 0 and at most 1, the "
+            "whole list"
+        )
+    if config.method.adapter and not config.method.adapter_alpha:
+        raise types.UserError("method.adapter_alpha is 0, so nothing would train; say 16")
     if parallel.process_index >= parallel.process_count:
         raise types.UserError(
             f"parallel.process_index is {parallel.process_index}, but there are "

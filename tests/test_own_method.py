@@ -1,4 +1,4 @@
-"""The method of one's own in docs/methods.md: the page's two pieces of code, trained as they are."""
+"""The method of one's own in docs/methods.md, trained by the very code of the page."""
 
 import json
 import pathlib

@@ -3,7 +3,7 @@
     python -m tools.adapter_to_peft runs/lora/weights/adapter.safetensors lora-peft --base=NAME
 
 The CLIPModel must have the weights that the adapter was trained on; `hnclip convert BASE FOLDER
---to=huggingface` writes them.
+--to=huggingface` writes them. A peft folder has no place for logit_scale, so that is printed.
 """
 
 import pathlib
@@ -34,6 +34,8 @@ def main(argv: list[str]) -> None:
         )
     except types.UserError as error:
         sys.exit(f"adapter_to_peft: {error}")
+    if (scale := found.note.get("logit_scale")) is not None:
+        print(f"not in the folder: logit_scale {scale:.6g} of the run", file=sys.stderr)
     print("\n".join(map(str, written)))
 
 

@@ -136,13 +136,15 @@ def load_pair(
         options=options,
         method=method or groups.MethodGroup(),
     )
-    for name in names:
-        logging.say(inputs.describe(name, context))
+    more = tuple(inputs.INPUTS[name](context) for name in names)
+    if jax.process_index() == 0:  # It may look at every picture.
+        for one in more:
+            logging.say(one.describe())
     load = pipeline.LoadPair(
         pipeline.LoadImage(pictures_of, numbers.image_size, options),
         pipeline.LoadText(captions, tokenize, numbers.context_length),
         lists.pair_ids(records),
-        tuple(inputs.INPUTS[name](context) for name in names),
+        more,
     )
     return load, len(captions)
 

@@ -179,14 +179,3 @@ INPUTS: dict[str, Callable[[Context], Loader]] = {
     "structure": _build_structure,
     "negatives": _build_negatives,
 }
-
-
-def describe(name: str, context: Context) -> str:
-    """Returns one line: how much of the list has what input `name` loads.
-
-    Raises:
-      types.UserError: if nothing has, or for an input that there is not.
-    """
-    if name not in INPUTS:
-        raise types.unknown_name("input", name, INPUTS)
-    return INPUTS[name](context).describe()

@@ -93,7 +93,7 @@ def _leads_to_adapter(path: pathlib.Path) -> bool:
 def put_on(
     arrays: dict[str, stored.Stored], path: str | pathlib.Path, sha256: str
 ) -> tuple[dict[str, stored.Stored], str, str]:
-    """Returns the weights with an adapter in them, a sentence about it, and its SHA-256.
+    """Returns what an adapter changes of the weights, a sentence about it, and its SHA-256.
 
     Kernels are read and merged, in float32, when they are asked for.
 
@@ -127,7 +127,7 @@ def put_on(
     kind = "DoRA" if contents.dora else "LoRA"
     said = f"{kind} of rank {contents.rank} on {len(parts)} kernels, from {path}"
     file = peft.locate(path) if is_peft else adapter_file.locate(path)
-    return {**arrays, **changed}, said, files.sha256(file)
+    return changed, said, files.sha256(file)
 
 
 def _check(

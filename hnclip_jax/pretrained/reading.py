@@ -13,7 +13,16 @@ from hnclip_jax import groups, types
 from hnclip_jax.models import dual_encoder, presets
 from hnclip_jax.parallel import sharding
 from hnclip_jax.pretrained import adapted
-from hnclip_jax.weights import account, architecture, layouts, reposition, rules, stored, tree
+from hnclip_jax.weights import (
+    account,
+    adapter_file,
+    architecture,
+    layouts,
+    reposition,
+    rules,
+    stored,
+    tree,
+)
 
 
 def create_model(preset: str, **options: Any) -> dual_encoder.DualEncoder:
@@ -64,6 +73,7 @@ class Imported:
     notes: what was decided, a sentence each.
     assumed: what was decided without being told; empty if nothing was.
     adapter: what is known of the adapter in them; {} if there is none.
+    below: what it changes of `arrays`, as it is without it.
     """
 
     weights: layouts.Weights
@@ -72,6 +82,7 @@ class Imported:
     notes: tuple[str, ...]
     assumed: str
     adapter: dict[str, str] = dataclasses.field(default_factory=dict)
+    below: dict[str, stored.Stored] = dataclasses.field(default_factory=dict)
 
     def load(self, group: groups.ModelGroup) -> tuple[dual_encoder.DualEncoder, types.Params]:
         """Returns the model and its parameters; see the function `load`."""
@@ -96,6 +107,11 @@ class Imported:
     def size(self, dtype: np.dtype) -> int:
         """Returns the bytes of all values in `dtype`."""
         return sum(math.prod(x.shape) for x in self.arrays.values()) * dtype.itemsize
+
+    def rounding(self, dtype: np.dtype) -> float:
+        """Returns what storing in `dtype` loses of the adapter; see `adapter_file.rounding`."""
+        merged = {path: self.arrays[path] for path in self.below}
+        return adapter_file.rounding(self.below, merged, dtype)
 
     def provenance(self) -> dict[str, str]:
         """Returns what a run writes down about the weights it began with."""
@@ -139,10 +155,11 @@ def read(path: str | pathlib.Path, group: groups.ModelGroup) -> Imported:
     imported = Imported(weights, config, arrays, (*weights.notes, *notes), assumed)
     if not group.adapter:
         return imported
-    arrays, said, sha256 = adapted.put_on(arrays, group.adapter, weights.sha256)
+    changed, said, sha256 = adapted.put_on(arrays, group.adapter, weights.sha256)
     return dataclasses.replace(
         imported,
-        arrays=arrays,
+        arrays={**arrays, **changed},
+        below={path: arrays[path] for path in changed},
         notes=(*imported.notes, said),
         adapter={"adapter": group.adapter, "adapter_sha256": sha256},
     )

@@ -148,5 +148,3 @@ def _map_by_pmap(recipe: Recipe, mesh: Mesh) -> Step:
         return state, output._replace(seen=join(output.seen))
 
     return run
-
-

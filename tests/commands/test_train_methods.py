@@ -1,6 +1,7 @@
 """Every method as a command: trains on pictures, goes on exactly, exports, evaluates."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -154,6 +155,8 @@ def test_an_adapter_goes_on_its_base(run, hnclip, weights, name, tmp_path):
         again["text"]["blocks"]["mlp"]["fc_in"]["kernel"],
         found["text"]["blocks"]["mlp"]["fc_in"]["kernel"],
     )
+    ran = hnclip("convert", file, tmp_path / "short", f"--adapter={adapter}", "--dtype=bfloat16")
+    assert re.search(r"bfloat16 rounds away \d+\.\d% of what the adapter changed", ran.err), ran.err
     other = hn.save(tmp_path / "other", model, {**params, "logit_scale": np.float32(1)})
     ran = hnclip("convert", other, tmp_path / "wrong", f"--adapter={adapter}")
     assert "was trained on weights of SHA-256" in ran.one_line("convert")
