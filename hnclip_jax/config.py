@@ -158,6 +158,10 @@ def _check_together(config: Config) -> None:
             "a contrastive batch of one pair has no negatives and teaches nothing; "
             "raise train.global_batch_size or lower train.micro_batches"
         )
+    if not all(type(gamma) in (int, float) for gamma in config.loss.gamma_by_epoch):
+        raise types.UserError(
+            f"loss.gamma_by_epoch is {config.loss.gamma_by_epoch}; it needs a number per epoch"
+        )
     if not 0 < config.data.fraction <= 1:
         raise types.UserError(
             f"data.fraction is {config.data.fraction:g}, but must be above 0 and at most 1, the "

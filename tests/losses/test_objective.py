@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from hnclip_jax import groups, losses, types
-from hnclip_jax.losses import contrastive, kinds, margins, objective
+from hnclip_jax.losses import (
+    baselines,
+    contrastive,
+    hard_negatives,
+    kinds,
+    margins,
+    objective,
+    terms,
+)
 from tests.losses import reference
 
 PAIRS, WIDTH, SCALE = 8, 6, 14.0
@@ -87,10 +95,118 @@ def test_kinds_are_the_margins_they_name(embeddings):
     assert len(seen) == len(wanted)
 
 
-def test_every_kind_of_the_config_is_known():
+def test_every_kind_of_the_config_is_a_row_of_the_table():
     field = {field.name: field for field in dataclasses.fields(groups.LossGroup)}["kind"]
-    for kind in field.metadata["choices"]:
-        kinds.margin_at(groups.LossGroup(kind=kind), 0, jax.random.key(0))
+    assert set(field.metadata["choices"]) == set(kinds.KINDS)
+
+
+BASELINES = {
+    "siglip": functools.partial(baselines.siglip, bias=-3.0),
+    "siglip_hn": functools.partial(
+        baselines.siglip, bias=-3.0, margin=functools.partial(margins.hn, gamma=0.5)
+    ),
+    "hn_nce": functools.partial(hard_negatives.hn_nce, alpha=0.9, beta=0.4, detach=True),
+    "hcl": functools.partial(hard_negatives.hcl, beta=0.7, prior=0.05),
+    "vse": functools.partial(hard_negatives.vse, margin=0.3),
+    "cyclip": functools.partial(baselines.cyclip, cross=0.3, within=0.6),
+    "soft_targets": functools.partial(baselines.soft_targets, share=0.3, temperature=0.2),
+    "negclip": functools.partial(
+        hard_negatives.negclip,
+        negative_text=reference.unit(9, PAIRS, WIDTH),
+        has_negative=np.arange(PAIRS) % 3 > 0,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", BASELINES)
+def test_a_baseline_is_given_its_settings(embeddings, kind):
+    loss = groups.LossGroup(
+        kind=kind,
+        siglip_bias=-3.0,
+        hn_nce_alpha=0.9,
+        hn_nce_beta=0.4,
+        hn_nce_detach=True,
+        hcl_beta=0.7,
+        hcl_prior=0.05,
+        vse_margin=0.3,
+        cyclip_cross=0.3,
+        cyclip_within=0.6,
+        soft_share=0.3,
+        soft_temperature=0.2,
+    )
+    made = objective.build(loss, groups.MethodGroup())
+    wrong = types.Embeddings(text=reference.unit(9, PAIRS, WIDTH))
+    views = {"pair": embeddings, "negatives": wrong}
+    arrays = {"pair_id": SAME, "has_negative": np.arange(PAIRS) % 3 > 0}
+    parameters = made.init(jax.random.key(0), terms.Sizes(WIDTH, 9))
+    total, _ = made(views, SCALE, step=0, arrays=arrays, parameters=parameters)
+    wanted = BASELINES[kind](embeddings.image, embeddings.text, SCALE, same_pair=SAME)
+    np.testing.assert_allclose(total, wanted, rtol=1e-6)
+    assert bool(parameters) == kind.startswith("siglip")
+    assert made.inputs == (("negatives",) if kind == "negclip" else ())
+    assert not made.compares_with_info_nce
+
+
+@pytest.mark.parametrize(("kind", "plain"), [("hn_clip", "info_nce"), ("siglip_hn", "siglip")])
+def test_without_gamma_a_kind_is_its_plain_one(kind, plain):
+    assert kinds.kind_of(groups.LossGroup(kind=kind, gamma=0.0)) is kinds.KINDS[plain]
+    assert kinds.kind_of(groups.LossGroup(kind=kind)) is kinds.KINDS[kind]
+    by_epoch = groups.LossGroup(kind=kind, gamma=0.0, gamma_by_epoch=(0.0, 0.25))
+    assert kinds.kind_of(by_epoch) is kinds.KINDS[kind]
+    never = groups.LossGroup(kind=kind, gamma=0.5, gamma_by_epoch=(0.0,))
+    assert kinds.kind_of(never) is kinds.KINDS[plain]
+
+
+@pytest.mark.parametrize(
+    ("step", "gamma"), [(0, 0.0), (9, 0.0), (10, 0.25), (19, 0.25), (20, 0.5), (990, 0.5)]
+)
+def test_gamma_may_go_by_epochs(step, gamma):
+    loss = groups.LossGroup(gamma=7.0, gamma_by_epoch=(0.0, 0.25, 0.5))
+    found = jax.jit(lambda step: kinds.gamma_at(loss, step, 10))(jnp.int32(step))
+    np.testing.assert_array_equal(found, np.float32(gamma))
+    with pytest.raises(types.UserError, match="steps per epoch"):
+        kinds.gamma_at(loss, step)
+
+
+def test_smoothing_reaches_the_global_loss(embeddings):
+    made = build(groups.LossGroup(kind="info_nce", label_smoothing=0.1))
+    wanted = contrastive.shifted_info_nce(
+        embeddings.image, embeddings.text, SCALE, margins.none, smoothing=0.1
+    )
+    np.testing.assert_array_equal(made(embeddings, SCALE, step=0)[0], wanted)
+    assert not made.compares_with_info_nce
+
+
+def test_a_method_s_terms_go_by_their_weights():
+    def names(method, **loss):
+        return [term.name for term, _ in objective.build(groups.LossGroup(**loss), method).terms]
+
+    goal = groups.MethodGroup("goal", goal_image_weight=0.0)
+    assert names(goal) == ["global", "goal_local", "goal_text"]
+    bare = groups.MethodGroup(
+        "goal", goal_local_weight=0.0, goal_image_weight=0.0, goal_text_weight=0.0
+    )
+    made = objective.build(groups.LossGroup(), bare)
+    # Without its terms a method needs neither its data nor its views.
+    assert (made.inputs, list(made.views)) == ((), ["pair"])
+    assert made.views["pair"].pool_patches is None
+    released = groups.MethodGroup("finelip", global_weight=0.0)
+    assert names(released, token_weight=1.0) == ["triplet", "token"]
+    with pytest.raises(types.UserError, match="no term left"):
+        objective.build(groups.LossGroup(), groups.MethodGroup("clip", global_weight=0.0))
+
+
+def test_weights_that_go_by_epochs_need_their_length(embeddings):
+    made = objective.build(groups.LossGroup(), groups.MethodGroup("finelip"))
+    parameters = made.init(jax.random.key(0), terms.Sizes(WIDTH, 25))
+    with pytest.raises(types.UserError, match="steps_per_epoch"):
+        made({"pair": embeddings}, SCALE, step=0, parameters=parameters)
+
+
+def test_a_view_that_is_missing_is_named(embeddings):
+    made = objective.build(groups.LossGroup(), groups.MethodGroup("longclip"))
+    with pytest.raises(types.UserError, match="looks at short, but was given embeddings of pair"):
+        made({"pair": embeddings}, SCALE, step=0)
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,20 @@ def test_loss_and_gradient_equal_one_device(small_config, name, layout):
     assert all(np.isfinite(value) for value in found.terms.values())
 
 
+@pytest.mark.parametrize("kind", ["siglip_hn", "negclip", "row_centred"])
+@pytest.mark.parametrize("layout", ["4x2", "pmap"])
+def test_a_kind_equals_one_device(small_config, kind, layout):
+    expected_state, expected = _kind_on_one_device(small_config, kind)
+    found_state, found = Case(small_config, "clip", layout, kind=kind).run()
+    _close(found.terms, expected.terms, 1e-5)
+    _close(found_state.params, expected_state.params, 2e-5)
+
+
+@functools.cache
+def _kind_on_one_device(small_config, kind):
+    return Case(small_config, "clip", kind=kind).run()
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_gamma_0_is_the_method_without_the_boost_bit_for_bit(small_config, name):
     plain = Case(small_config, name, kind="info_nce").run(2)
