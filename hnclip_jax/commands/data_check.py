@@ -91,7 +91,7 @@ def run(values: flags.FlagValues, arguments: list[str]) -> None:
     if out:
         write_json(out, found.to_json())
     if fix_out and not found.not_utf8:
-        clean.write(found.clean, fix_out)
+        clean.write(found.clean, fix_out, path)
         logging.say(f"wrote {fix_out}: {len(found.clean):,} of {found.rows:,} rows")
     _judge(found, fix_out)
 

@@ -67,7 +67,7 @@ def run(values: flags.FlagValues, arguments: list[str]) -> None:
         data_check.write_json(out, found.to_json())
     if fix_out:
         rest = found.rest()
-        clean.write(rest, fix_out)
+        clean.write(rest, fix_out, a.path)
         logging.say(f"wrote {fix_out}: {len(rest):,} of {len(a.records):,} rows")
 
 

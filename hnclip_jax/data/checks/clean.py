@@ -21,16 +21,31 @@ def check_target(out: str | os.PathLike, path: str | os.PathLike) -> None:
         raise types.UserError(f"fix_out {out} is no file in a folder that exists; name one")
 
 
-def write(rows: Sequence[findings.Clean], out: str | os.PathLike) -> None:
+def write(rows: Sequence[findings.Clean], out: str | os.PathLike, path: str | os.PathLike) -> None:
     """Writes rows as a JSON array of {"filename", "caption", ...}.
 
     Pictures below the new list's folder are written relative to it, so that both can be moved
-    together; others by their whole path. Several captions of a picture are a list.
+    together; others by their whole path. Several captions of a picture are a list. Segments, edge
+    maps and the like stay as they are.
+
+    Args:
+      rows: what is written.
+      out: the new list.
+      path: the list that they are from.
 
     Raises:
-      types.UserError: if a picture is no file of its own, or nothing is left, or the disk is full.
+      types.UserError: if a picture is no file of its own, or nothing is left, or the disk is full;
+        or rows name further files, relative to the list's folder, and the new one is elsewhere.
     """
     out = os.path.abspath(out)
+    folders = [os.path.dirname(os.path.abspath(file)) for file in (out, path)]
+    if any(row.extra for row in rows) and os.path.realpath(folders[0]) != os.path.realpath(
+        folders[1]
+    ):
+        raise types.UserError(
+            f"rows of {path} name segments or edge maps by their place from {folders[1]}; write "
+            "the clean list into that folder"
+        )
     if not rows:
         raise types.UserError(f"no row is left, so {out} was not written")
     packed = [str(row.image) for row in rows if not isinstance(row.image, str)]
@@ -55,4 +70,4 @@ def _row(row: findings.Clean, folder: str) -> dict[str, str | list[str]]:
     caption = row.captions[0] if len(row.captions) == 1 else list(row.captions)
     named = {"filename": os.path.relpath(path, folder) if inside else path, "caption": caption}
     rest = {"id": row.id, "split": row.split, "group": row.group}
-    return named | {key: value for key, value in rest.items() if value}
+    return named | {key: value for key, value in rest.items() if value} | dict(row.extra)

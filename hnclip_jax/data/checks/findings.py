@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hnclip_jax import types
@@ -37,6 +37,7 @@ class Clean(NamedTuple):
     id: str = ""
     split: str = ""
     group: str = ""
+    extra: Mapping[str, Any] = {}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -39,7 +39,7 @@ class Leakage:
         pairs = lists.pairs(self.a.records)
         spoilt = {pairs[match.a][0] for match in self.captions}
         return [
-            findings.Clean(record.image, record.captions, record.id, "", record.group)
+            findings.Clean(record.image, record.captions, record.id, "", record.group, record.extra)
             for position, record in enumerate(self.a.records)
             if record.image not in leaked and position not in spoilt
         ]

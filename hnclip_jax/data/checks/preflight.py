@@ -184,4 +184,4 @@ def _clean(
         if not reference or reference in clashes or seen[reference].fault:
             continue
         if usable:
-            yield findings.Clean(reference, tuple(usable), row.id, row.split, row.group)
+            yield findings.Clean(reference, tuple(usable), row.id, row.split, row.group, row.extra)

@@ -142,7 +142,7 @@ def test_everything_is_json(found):
 
 def test_the_clean_list_is_read_without_a_word(found, spoilt):
     out = spoilt.parent / "clean.json"
-    clean.write(found.clean, out)
+    clean.write(found.clean, out, spoilt)
     rows = json.loads(out.read_text())
     assert rows == [
         {"filename": "train/a.png", "caption": "A red kite.", "id": "first"},
@@ -157,7 +157,7 @@ def test_the_clean_list_is_read_without_a_word(found, spoilt):
 
 
 def test_a_clean_list_elsewhere_has_whole_paths(found, spoilt, tmp_path):
-    clean.write(found.clean, tmp_path / "clean.json")
+    clean.write(found.clean, tmp_path / "clean.json", spoilt)
     rows = json.loads((tmp_path / "clean.json").read_text())
     assert rows[0]["filename"] == str(spoilt.parent / "train" / "a.png")
     assert len(lists.read(tmp_path / "clean.json").records) == 5
@@ -209,18 +209,36 @@ def test_two_names_for_one_file_are_a_fault(tmp_path):
     assert {row.image for row in found.clean} == {str(tmp_path / "root" / "2.png")}
 
 
+def test_a_clean_list_keeps_what_methods_read(tmp_path):
+    (tmp_path / "there").mkdir()
+    drawing.noise(3, 3).save(tmp_path / "there" / "a.png")
+    row = {
+        "filename": "a.png",
+        "caption": "A kite.",
+        "segment": [{"caption": "A kite", "similarity_score": 1.0, "filename": "crops/a.png"}],
+        "original_filename_structure": "edges/a.png",
+    }
+    path = tmp_path / "there" / "list.json"
+    path.write_text(json.dumps([row]))
+    found = preflight.check(path, TOKENIZE, size=8, workers=0)
+    clean.write(found.clean, tmp_path / "there" / "clean.json", path)
+    assert json.loads((tmp_path / "there" / "clean.json").read_text()) == [row]
+    with pytest.raises(types.UserError, match="write the clean list into that folder"):
+        clean.write(found.clean, tmp_path / "clean.json", path)
+
+
 def test_pictures_inside_of_archives_are_looked_at_but_not_listed(tmp_path):
     (tmp_path / "shard").write_bytes(b"12" + drawing.file(drawing.noise(3, 3), "PNG"))
     size = (tmp_path / "shard").stat().st_size - 2
     blob = blobs.Blob(str(tmp_path / "shard"), 2, size, "a.png")
     with pytest.raises(types.UserError, match=r"1 pictures are no files.*a\.png in shard"):
-        clean.write([findings.Clean(blob, ("a",))], tmp_path / "clean.json")
+        clean.write([findings.Clean(blob, ("a",))], tmp_path / "clean.json", tmp_path / "list")
     assert not (tmp_path / "clean.json").exists()
 
 
 def test_nothing_left_writes_nothing(tmp_path):
     with pytest.raises(types.UserError, match="no row is left"):
-        clean.write([], tmp_path / "clean.json")
+        clean.write([], tmp_path / "clean.json", tmp_path / "list")
     assert not list(tmp_path.iterdir())
 
 
@@ -253,5 +271,5 @@ def test_a_full_disk_is_one_line_and_spoils_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(json, "dump", full)
     with pytest.raises(types.UserError, match=r"cannot write .*clean\.json: No space left"):
-        clean.write([findings.Clean("/a.png", ("a",))], tmp_path / "clean.json")
+        clean.write([findings.Clean("/a.png", ("a",))], tmp_path / "clean.json", tmp_path)
     assert (tmp_path / "clean.json").read_text() == "before"
