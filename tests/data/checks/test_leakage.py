@@ -35,7 +35,7 @@ def test_a_test_list_that_holds_the_training_list(photos):
     assert found.rest() == []
     back = leakage.find(whole, train, **SMALL)
     assert len(back.pictures) == 4
-    clean.write(back.rest(), photos / "held_out.json", whole)
+    clean.write(back.rest(), photos / "held_out.json", whole.path)
     held_out = lists.read(photos / "held_out.json")
     assert [record.captions for record in held_out.records] == [("caption 4",), ("caption 5",)]
 
