@@ -23,7 +23,8 @@ from hnclip_jax.data import example
 from hnclip_jax.losses import terms
 from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.parallel import sharding
-from hnclip_jax.training import state, step, update
+from hnclip_jax.training import recipe as recipe_lib
+from hnclip_jax.training import state, step
 
 _PRESET = flags.DEFINE_string("preset", "LongCLIP-B", "architecture")
 _BATCH = flags.DEFINE_integer("batch", 8, "pairs per step", lower_bound=2)
@@ -87,7 +88,7 @@ def _column(seconds: dict[str, float], name: str, factor: float) -> str:
     return f"{seconds[name] * factor:>9.4g}" if name in seconds else f"{'-':>9}"
 
 
-def _recipe(name: str) -> update.Recipe:
+def _recipe(name: str) -> recipe_lib.Recipe:
     values = config.defaults()
     values.train.global_batch_size = _BATCH.value
     values.model.preset, values.model.init = _PRESET.value, "random"
@@ -101,7 +102,7 @@ def _recipe(name: str) -> update.Recipe:
     return parts.recipe(settings, model, total_steps=1000, pairs=_BATCH.value)
 
 
-def _sizes(recipe: update.Recipe) -> example.Sizes:
+def _sizes(recipe: recipe_lib.Recipe) -> example.Sizes:
     numbers = recipe.model.config
     return example.Sizes(
         numbers.image_size,
@@ -113,7 +114,7 @@ def _sizes(recipe: update.Recipe) -> example.Sizes:
 
 
 def _compile(
-    recipe: update.Recipe, mesh: jax.sharding.Mesh, began: state.TrainState, batch: Any
+    recipe: recipe_lib.Recipe, mesh: jax.sharding.Mesh, began: state.TrainState, batch: Any
 ) -> Cost:
     run = step.build(recipe, mesh).lower(began, batch).compile()
     views = recipe.objective.views.values()
@@ -134,7 +135,7 @@ def _count(batch: dict[str, Any], key: str, own_axes: int) -> float:
     return math.prod(shape) / _BATCH.value
 
 
-def _towers(recipe: update.Recipe, mesh: jax.sharding.Mesh) -> tuple[float, float]:
+def _towers(recipe: recipe_lib.Recipe, mesh: jax.sharding.Mesh) -> tuple[float, float]:
     """Returns the FLOPs of a forward pass of each tower."""
     params = recipe.model.abstract_params()
     rows = example.batch(_sizes(recipe), _BATCH.value)

@@ -10,7 +10,8 @@ from hnclip_jax import config, groups, pretrained, types
 from hnclip_jax.data import images, inputs, lists, pipeline, tokenizer
 from hnclip_jax.losses import objective, terms
 from hnclip_jax.models import dual_encoder
-from hnclip_jax.training import logging, loop, optimizer, state, update
+from hnclip_jax.training import logging, loop, optimizer, state
+from hnclip_jax.training import recipe as recipe_lib
 
 
 class Start(NamedTuple):
@@ -70,7 +71,7 @@ def steps_per_epoch(settings: config.Config, pairs: int) -> int:
 
 def recipe(
     settings: config.Config, encoder: dual_encoder.DualEncoder, total_steps: int, pairs: int
-) -> update.Recipe:
+) -> recipe_lib.Recipe:
     """Returns what the train step computes.
 
     Args:
@@ -93,13 +94,14 @@ def recipe(
         add=lambda key: made.init(key, sizes),
     )
     shapes = start.shapes()
-    return update.Recipe(
+    return recipe_lib.Recipe(
         start=start,
         objective=made,
         optimizer=optimizer.build(settings.optim, shapes, total_steps, made.rates),
         trained=optimizer.trained(settings.optim, shapes),
         max_scale=settings.optim.max_logit_scale,
         micro_batches=settings.train.micro_batches,
+        cache_parts=settings.train.gradient_cache,
         hold=functools.partial(optimizer.hold_positions, settings.optim),
     )
 

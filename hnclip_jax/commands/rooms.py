@@ -13,7 +13,8 @@ from hnclip_jax.commands import pictures as pictures_lib
 from hnclip_jax.data import lists, pipeline, tokenizer
 from hnclip_jax.evaluation import protocol
 from hnclip_jax.parallel import sharding
-from hnclip_jax.training import folder, state, update
+from hnclip_jax.training import folder, state
+from hnclip_jax.training import recipe as recipe_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Job:
     settings: config.Config
     folder: folder.RunFolder
     mesh: jax.sharding.Mesh
-    recipe: update.Recipe
+    recipe: recipe_lib.Recipe
     load: pipeline.LoadPair
     pictures: lists.PictureList
     test: sources.Found | None
@@ -31,7 +32,7 @@ class Job:
 
 
 def loader(
-    settings: config.Config, recipe: update.Recipe, pictures: lists.PictureList
+    settings: config.Config, recipe: recipe_lib.Recipe, pictures: lists.PictureList
 ) -> pipeline.LoadPair:
     """Returns what loads a training pair, and all else that the objective needs.
 

@@ -23,8 +23,8 @@ from hnclip_jax.training import (
     state,
     step,
     summary,
-    update,
 )
+from hnclip_jax.training import recipe as recipe_lib
 
 EXAMPLE = "hnclip train --config=configs/demo.py --workdir=runs/demo --config.optim.lr=1e-3"
 
@@ -106,7 +106,7 @@ def train(settings: config.Config, workdir: str, *, stop_after: int = 0) -> None
         logging.say(f"complete: {plan.total_steps} steps, weights in {run_folder.weights}")
 
 
-def _described(settings: config.Config, recipe: update.Recipe) -> str:
+def _described(settings: config.Config, recipe: recipe_lib.Recipe) -> str:
     """Returns what trains: a line, and one about the adapter if that is it."""
     shapes = recipe.start.shapes()
     trains = optimizer.describe(settings.optim, shapes)
@@ -120,7 +120,8 @@ def _described(settings: config.Config, recipe: update.Recipe) -> str:
 def _devices(settings: config.Config) -> jax.sharding.Mesh:
     mesh_lib.start(settings.parallel)
     mesh = mesh_lib.create(settings.parallel)
-    mesh_lib.check_batch(mesh, settings.train.global_batch_size, settings.train.micro_batches)
+    train = settings.train
+    mesh_lib.check_batch(mesh, train.global_batch_size, train.micro_batches * train.gradient_cache)
     logging.say(
         f"{mesh.size} x {mesh.devices.flat[0].device_kind} ({jax.default_backend()}), "
         f"{jax.process_count()} process(es), mesh {dict(mesh.shape)}, {settings.parallel.mapper}"

@@ -34,6 +34,12 @@ class TrainGroup:
     micro_batches: int = setting(
         1, "a step is split into this many batches, each with its own negatives", minimum=1
     )
+    gradient_cache: int = setting(
+        1,
+        "each of these is embedded in so many parts, all of which the loss sees: the gradient of "
+        "the whole in the memory of a part, for a second forward pass",
+        minimum=1,
+    )
     save_every_steps: int = setting(0, "steps between checkpoints; 0 = only at the end", minimum=0)
     keep_checkpoints: int = setting(2, "how many of the latest are kept", minimum=1)
     best_metric: str = setting(

@@ -4,14 +4,15 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from hnclip_jax import types
 from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.parallel import sharding
 from hnclip_jax.training import state as state_lib
-from hnclip_jax.training.update import Recipe, Seen, StepOutput, update
+from hnclip_jax.training.recipe import Layout, Recipe, Seen, StepOutput
+from hnclip_jax.training.update import update
 
 _PMAP_AXIS = "devices"
 
@@ -74,14 +75,16 @@ def _map_over_mesh(recipe: Recipe, mesh: Mesh) -> Step:
         in_specs=(rows, everywhere, everywhere, everywhere, everywhere, rows, rows),
         out_specs=everywhere,
     )
-    constrain = sharding.pin_to_batch(mesh)
-
-    def split(batch: types.Batch) -> types.Batch:
-        # Each device's rows are dealt out to the micro-batches, so no row changes its device.
-        return jax.tree.map(lambda x: _deal(x, mesh.size, recipe.micro_batches, mesh), batch)
+    layout = Layout(
+        contrast=contrast,
+        constrain=sharding.pin_to_batch(mesh),
+        average=lambda gradient: gradient,
+        deal=lambda tree, parts: jax.tree.map(lambda x: _deal(x, mesh, parts), tree),
+        join=lambda tree: jax.tree.map(lambda x: _join(x, mesh), tree),
+    )
 
     def step(state, batch):
-        return update(recipe, state, split(batch), contrast, constrain, lambda tree: tree)
+        return update(recipe, state, batch, layout)
 
     return jax.jit(step, donate_argnums=0)
 
@@ -104,24 +107,35 @@ def _contrast(recipe: Recipe, axis_name: str | tuple[str, ...]) -> Callable:
     return contrast
 
 
-def _deal(rows: types.Array, devices: int, micro_batches: int, mesh: Mesh) -> types.Array:
-    if micro_batches == 1:
+def _deal(rows: types.Array, mesh: Mesh, parts: int) -> types.Array:
+    """Returns [parts, rows / parts, ...]: each device deals out its own rows."""
+    if parts == 1:
         return rows[None]
-    dealt = rows.reshape(devices, micro_batches, -1, *rows.shape[1:])
-    dealt = jnp.swapaxes(dealt, 0, 1).reshape(micro_batches, -1, *rows.shape[1:])
-    spec = jax.sharding.NamedSharding(mesh, P(None, mesh_lib.AXES))
-    return jax.lax.with_sharding_constraint(dealt, spec)
+    dealt = rows.reshape(mesh.size, parts, -1, *rows.shape[1:])
+    dealt = jnp.swapaxes(dealt, 0, 1).reshape(parts, -1, *rows.shape[1:])
+    return jax.lax.with_sharding_constraint(dealt, NamedSharding(mesh, P(None, mesh_lib.AXES)))
+
+
+def _join(parts: types.Array, mesh: Mesh) -> types.Array:
+    """Returns [rows, ...], what `_deal` dealt out."""
+    dealt = parts.reshape(len(parts), mesh.size, -1, *parts.shape[2:])
+    rows = jnp.swapaxes(dealt, 0, 1).reshape(-1, *parts.shape[2:])
+    return jax.lax.with_sharding_constraint(rows, NamedSharding(mesh, P(mesh_lib.AXES)))
 
 
 def _map_by_pmap(recipe: Recipe, mesh: Mesh) -> Step:
-    contrast = _contrast(recipe, _PMAP_AXIS)
-
-    def step(state, batch):
-        micro = jax.tree.map(lambda x: x.reshape(recipe.micro_batches, -1, *x.shape[1:]), batch)
+    layout = Layout(
+        contrast=_contrast(recipe, _PMAP_AXIS),
+        constrain=lambda x: x,
         # Under pmap the transpose of the loss's psum is another psum: each device's gradient of the
         # global mean comes out too large by the number of devices. The mean undoes just that.
-        average = lambda tree: jax.lax.pmean(tree, _PMAP_AXIS)  # noqa: E731
-        return update(recipe, state, micro, contrast, lambda x: x, average)
+        average=lambda gradient: jax.lax.pmean(gradient, _PMAP_AXIS),
+        deal=lambda tree, parts: jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), tree),
+        join=lambda tree: jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree),
+    )
+
+    def step(state, batch):
+        return update(recipe, state, batch, layout)
 
     mapped = jax.pmap(
         step,
@@ -141,7 +155,7 @@ def _map_by_pmap(recipe: Recipe, mesh: Mesh) -> Step:
     # What pmap returns lies on a mesh of its own. Given a state that lies there from the start, it
     # is compiled once.
     own_mesh = Mesh(mesh.devices.reshape(-1), (_PMAP_AXIS,), axis_types=(AxisType.Auto,))
-    copies = jax.sharding.NamedSharding(own_mesh, P())
+    copies = NamedSharding(own_mesh, P())
 
     def run(state, batch):
         state, output = mapped(jax.device_put(state, copies), per_device(batch))

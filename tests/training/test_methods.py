@@ -13,7 +13,8 @@ from hnclip_jax.losses import objective, terms
 from hnclip_jax.models import dual_encoder
 from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.parallel import sharding
-from hnclip_jax.training import optimizer, state, step, update
+from hnclip_jax.training import optimizer, state, step
+from hnclip_jax.training import recipe as recipe_lib
 
 pytestmark = pytest.mark.slow  # Every case compiles several towers with their gradients.
 
@@ -34,7 +35,7 @@ LAYOUTS = {"one": (1, 1, "mesh"), "4x2": (4, 2, "mesh"), "8x1": (8, 1, "mesh"), 
 class Case:
     """A method, compiled for a layout, with made-up batches."""
 
-    def __init__(self, small_config, name, layout="one", *, rate=1.0, **loss):
+    def __init__(self, small_config, name, layout="one", *, rate=1.0, parts=(1, 1), **loss):
         data, fsdp, mapper = LAYOUTS[layout]
         mapper = mapper or "pmap"
         self.mesh = mesh_lib.create(
@@ -54,11 +55,13 @@ class Case:
             method=self.method,
             add=lambda key: made.init(key, sizes),
         )
-        self.recipe = update.Recipe(
+        self.recipe = recipe_lib.Recipe(
             start=start,
             objective=made,
             optimizer=optax.sgd(rate),
             trained=optimizer.trained(groups.OptimGroup(), start.shapes()),
+            micro_batches=parts[0],
+            cache_parts=parts[1],
         )
         self.step = step.build(self.recipe, self.mesh, mapper)
         self.params = _params(model)
@@ -115,6 +118,36 @@ def test_loss_and_gradient_equal_one_device(small_config, name, layout):
     _close(found.terms, expected.terms, 1e-5)
     _close(found_state.params, expected_state.params, 2e-5)
     assert all(np.isfinite(value) for value in found.terms.values())
+
+
+CACHED = [
+    *((name, "one", (1, 4), {}) for name in METHODS),
+    ("clip", "4x2", (1, 2), {"token_weight": 1.0}),
+    ("clip", "pmap", (1, 2), {"token_weight": 1.0}),
+    ("finelip", "4x2", (1, 2), {}),
+    ("goal", "pmap", (1, 2), {"kind": "frozen"}),
+    ("clip", "one", (2, 4), {"token_weight": 1.0}),
+]
+
+
+@pytest.mark.parametrize(("name", "layout", "parts", "loss"), CACHED)
+def test_a_batch_embedded_in_parts_has_the_whole_s_gradient(
+    small_config, name, layout, parts, loss
+):
+    expected_state, expected = Case(small_config, name, parts=(parts[0], 1), **loss).run()
+    found_state, found = Case(small_config, name, layout, parts=parts, **loss).run()
+    _close(found.terms, expected.terms, 1e-5)
+    _close(found_state.params, expected_state.params, 2e-5)
+    _close(found.seen.text, expected.seen.text, 1e-5)
+
+
+def test_parts_bound_the_memory_of_the_towers(small_config):
+    def temporaries(parts):
+        case = Case(small_config, "clip", parts=(1, parts))
+        compiled = case.step.lower(case.begin(), case.batch()).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    assert temporaries(8) < 0.6 * temporaries(1)
 
 
 @pytest.mark.parametrize("kind", ["siglip_hn", "negclip", "row_centred"])

@@ -15,7 +15,8 @@ from hnclip_jax.losses import objective
 from hnclip_jax.models import dual_encoder
 from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.parallel import sharding
-from hnclip_jax.training import optimizer, state, step, update
+from hnclip_jax.training import optimizer, state, step
+from hnclip_jax.training import recipe as recipe_lib
 
 pytestmark = pytest.mark.slow  # Every case compiles two towers with their gradients.
 
@@ -49,7 +50,7 @@ class Setting:
         optim = recipe.pop("optim", groups.OptimGroup())
         made = recipe.pop("objective", None) or objective.build(loss, groups.MethodGroup())
         start = state.Start(self.model, seed=1, scale_init=20.0)
-        self.recipe = update.Recipe(
+        self.recipe = recipe_lib.Recipe(
             start=start,
             objective=made,
             optimizer=recipe.pop("optimizer", optax.sgd(1.0)),
