@@ -37,13 +37,14 @@ def run_config(write_config, drawn, tmp_path_factory):
     )
 
 
-@pytest.fixture(scope="module")
-def together(run_config):
-    """The folder of a run by two processes of two devices each, and what they wrote."""
+def _two(run_config, workdir, *own):
+    """Runs two processes of two devices each; returns their exit codes and what they wrote.
+
+    own: words of each process alone, if they are not the same.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    workdir = run_config.parent / "together"
     command = [sys.executable, "-m", "hnclip_jax.cli", "train"]
     command += [f"--config={run_config}", f"--workdir={workdir}"]
     command += [f"--config.parallel.coordinator=127.0.0.1:{port}"]
@@ -51,7 +52,7 @@ def together(run_config):
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2"}
     processes = [
         subprocess.Popen(
-            [*command, f"--config.parallel.process_index={index}"],
+            [*command, f"--config.parallel.process_index={index}", *own[index : index + 1]],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -64,7 +65,15 @@ def together(run_config):
     finally:
         for process in processes:
             process.kill()
-    assert [process.returncode for process in processes] == [0, 0], written
+    return [process.returncode for process in processes], written
+
+
+@pytest.fixture(scope="module")
+def together(run_config):
+    """The folder of a run by two processes, and what they wrote."""
+    workdir = run_config.parent / "together"
+    codes, written = _two(run_config, workdir)
+    assert codes == [0, 0], written
     return workdir, written
 
 
@@ -112,3 +121,27 @@ def test_one_process_goes_on_from_the_checkpoint_of_two(together, hnclip, run_co
     ran = hnclip("train", f"--config={run_config}", f"--workdir={workdir}")
     assert ran.code == 0, ran.err
     assert "goes on after step 3 of 3" in ran.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        (
+            ("--config.optim.lr=0.1", "--config.optim.lr=0.2"),
+            "config optim.lr",
+        ),
+        (("--config.data.image_root=", "--config.data.split=train"), "config data.split"),
+    ],
+    ids=["lr", "split"],
+)
+def test_processes_of_different_settings_stop_with_one_line_each(run_config, own, said):
+    workdir = run_config.parent / "never"
+    codes, written = _two(run_config, workdir, *own)
+    assert codes == [2, 2], written
+    for _, err in written:
+        *_, last = err.splitlines()
+        assert last.startswith("hnclip train: ")
+        assert said in last
+        assert "start the same command on every host" in last
+    assert not workdir.exists()

@@ -123,13 +123,13 @@ def save_weights(job: Job) -> Callable[[state.TrainState, dict], None]:
         }
         params, added = jax.device_get((params, added))
         # The model comes last: a run whose folder has it is complete.
-        _save_added(job, added, params["logit_scale"], note)
+        _save_added(job, added, params, note)
         pretrained.save(job.folder.weights, job.recipe.model, params, note=note)
 
     return save
 
 
-def _save_added(job: Job, added: types.Params, scale: float, note: dict[str, Any]) -> None:
+def _save_added(job: Job, added: types.Params, params: types.Params, note: dict[str, Any]) -> None:
     """Writes what the run trained beside the model: the adapter, parameters of the method."""
     method = job.settings.method
     if added["adapter"]:
@@ -137,7 +137,7 @@ def _save_added(job: Job, added: types.Params, scale: float, note: dict[str, Any
             job.folder.weights,
             added["adapter"],
             alpha=method.adapter_alpha,
-            logit_scale=scale,
+            logit_scale=params["logit_scale"],
             base=job.provenance,
             group=job.settings.model,
             note=note,

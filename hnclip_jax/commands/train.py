@@ -13,6 +13,7 @@ from hnclip_jax.commands import parts, rooms, sources
 from hnclip_jax.commands import pictures as pictures_lib
 from hnclip_jax.data import fraction, lists
 from hnclip_jax.models import dual_encoder
+from hnclip_jax.parallel import agreement, cluster
 from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.training import (
     checkpoint,
@@ -76,27 +77,30 @@ def train(settings: config.Config, workdir: str, *, stop_after: int = 0) -> None
       types.UserError: for a mistake in the settings, the lists or the folder; for Ctrl-C.
     """
     run_folder = folder.RunFolder(workdir)
-    run_folder.check(settings)
-    mesh = _devices(settings)
-    model, params, provenance = parts.start(settings.model)
-    pictures = _training_list(settings, model)
-    test = _list(settings, "test", model) if settings.eval.data else None
-    pairs = pictures.report.pairs
-    plan = dataclasses.replace(parts.plan(settings, pairs), stop_after=stop_after)
-    recipe = parts.recipe(settings, model, plan.total_steps, pairs)
-    load = rooms.loader(settings, recipe, pictures)
-    job = rooms.Job(settings, run_folder, mesh, recipe, load, pictures, test, provenance)
-    logging.say(_described(settings, recipe))
+    cluster.start(settings.parallel)
+    agreement.check(
+        agreement.config_facts(config.to_json(settings))
+        | {"--workdir": str(run_folder.path), "--stop_after": stop_after},
+        "start the same command on every host",
+    )
+    with agreement.together():
+        run_folder.check(settings)
+        job, params, plan = _settled(settings, run_folder)
+    plan = dataclasses.replace(plan, stop_after=stop_after)
+    agreement.check(_facts(job, plan), "give every process the same lists and weights")
+    logging.say(_described(settings, job.recipe))
     began = _begin(job, params)
-    if jax.process_index() == 0:
-        run_folder.claim(settings)
+    agreement.check_shared(run_folder.path)
+    with agreement.together():
+        if jax.process_index() == 0:
+            run_folder.claim(settings)
     with contextlib.closing(
         checkpoint.Checkpoints(run_folder.checkpoints, settings.train.keep_checkpoints)
     ) as checkpoints:
         began, best = _restored(job, checkpoints, began, plan)
         first = int(began.step)
         owed = _owes_evaluation(job, plan, first)
-        if first < plan.last_step or owed or not _finished(run_folder, plan):
+        if first < plan.last_step or owed or mesh_lib.any_process(not _finished(run_folder, plan)):
             _loop(job, checkpoints, plan, began, best, owed)
     if jax.process_index() == 0:
         logging.say(summary.table(summary.read(run_folder.metrics)))
@@ -104,6 +108,33 @@ def train(settings: config.Config, workdir: str, *, stop_after: int = 0) -> None
         logging.say(f"stopped after step {reached} of {plan.total_steps}, as asked")
     else:
         logging.say(f"complete: {plan.total_steps} steps, weights in {run_folder.weights}")
+
+
+def _settled(
+    settings: config.Config, run_folder: folder.RunFolder
+) -> tuple[rooms.Job, types.Params | None, loop.Plan]:
+    """Returns what is settled before the first step, parameters to start from, and the plan."""
+    mesh = _devices(settings)
+    model, params, provenance = parts.start(settings.model)
+    pictures = _training_list(settings, model)
+    test = _list(settings, "test", model) if settings.eval.data else None
+    pairs = pictures.report.pairs
+    plan = parts.plan(settings, pairs)
+    recipe = parts.recipe(settings, model, plan.total_steps, pairs)
+    load = rooms.loader(settings, recipe, pictures)
+    job = rooms.Job(settings, run_folder, mesh, recipe, load, pictures, test, provenance)
+    return job, params, plan
+
+
+def _facts(job: rooms.Job, plan: loop.Plan) -> dict[str, str | int | None]:
+    """Returns what all processes of a run must have alike, beside the settings."""
+    return {
+        "SHA-256 of the list": job.pictures.sha256,
+        "pairs": job.pictures.report.pairs,
+        "SHA-256 of the test list": job.test.pictures.sha256 if job.test else None,
+        "SHA-256 of the weights": job.provenance.get("weights_sha256"),
+        "steps": plan.total_steps,
+    }
 
 
 def _described(settings: config.Config, recipe: recipe_lib.Recipe) -> str:
@@ -118,7 +149,6 @@ def _described(settings: config.Config, recipe: recipe_lib.Recipe) -> str:
 
 
 def _devices(settings: config.Config) -> jax.sharding.Mesh:
-    mesh_lib.start(settings.parallel)
     mesh = mesh_lib.create(settings.parallel)
     train = settings.train
     mesh_lib.check_batch(mesh, train.global_batch_size, train.micro_batches * train.gradient_cache)
@@ -175,6 +205,9 @@ def _restored(
 ) -> tuple[state.TrainState, float | None]:
     """Returns the state to go on from, and the best metric so far."""
     latest = checkpoints.latest_step
+    agreement.check(
+        {"latest checkpoint": latest}, "give every process one --workdir that all hosts share"
+    )
     if latest is None:
         return began, None
     saved = checkpoints.meta()

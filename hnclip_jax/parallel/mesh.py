@@ -1,6 +1,5 @@
-"""Start of the processes, the mesh of devices, and which process reads which rows."""
+"""The mesh of devices, and which batches fit it."""
 
-import time
 from collections.abc import Sequence
 
 import jax
@@ -9,50 +8,13 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh
 
 from hnclip_jax import groups, types
+from hnclip_jax.parallel import cluster
 
 AXES = ("data", "fsdp")
 """Mesh axes. The batch is split over both; large parameters are split over "fsdp"."""
 
-_LEAVE_TIMEOUT_S = 60
-"""So long a process that ends with a mistake waits for the others, which then end as well."""
-
-
-def start(group: groups.ParallelGroup) -> None:
-    """Joins the processes of a run. Must come before anything touches a device.
-
-    Raises:
-      types.UserError: if the others do not come within `start_timeout_s`, or if the platform is
-        not the one that `group.platform` demands.
-    """
-    if group.coordinator and not jax.distributed.is_initialized():
-        explicit = {} if group.coordinator == "auto" else _explicit(group)
-        began = time.monotonic()
-        try:
-            jax.distributed.initialize(
-                **explicit,
-                initialization_timeout=group.start_timeout_s,
-                shutdown_timeout_seconds=_LEAVE_TIMEOUT_S,
-            )
-        except Exception as error:
-            waited = time.monotonic() - began
-            raise types.UserError(
-                f"process {group.process_index} of {group.process_count} could not join the run at "
-                f"{group.coordinator} ({waited:.0f} s): {str(error).splitlines()[0]}; check that "
-                "every process was started with the same coordinator and count"
-            ) from error
-    if group.platform and jax.default_backend() != group.platform:
-        raise types.UserError(
-            f"parallel.platform asks for {group.platform!r}, but JAX found "
-            f"{jax.default_backend()!r} ({jax.device_count()} devices); install the matching jaxlib"
-        )
-
-
-def _explicit(group: groups.ParallelGroup) -> dict:
-    return {
-        "coordinator_address": group.coordinator,
-        "num_processes": group.process_count,
-        "process_id": group.process_index,
-    }
+start = cluster.start
+"""Joins the processes of a run; see parallel/cluster.py."""
 
 
 def create(group: groups.ParallelGroup, devices: Sequence[jax.Device] | None = None) -> Mesh:

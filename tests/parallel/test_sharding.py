@@ -47,8 +47,8 @@ def test_a_size_that_does_not_divide_is_copied():
 
 
 def test_a_parameter_without_a_rule_is_an_error_that_names_it():
-    with pytest.raises(ValueError, match="adapter/novel"):
-        sharding.state_shardings(_mesh(2), {"adapter": {"novel": jax.ShapeDtypeStruct((2,), "f4")}})
+    with pytest.raises(ValueError, match="novel/thing"):
+        sharding.state_shardings(_mesh(2), {"novel": {"thing": jax.ShapeDtypeStruct((2,), "f4")}})
 
 
 def test_rows_keep_their_order_on_the_mesh():

@@ -231,8 +231,8 @@ def test_parameters_of_a_method_have_their_own_rate(small_config):
         return jax.tree.map(lambda leaf: float(-np.mean(leaf)), moves)
 
     moves = first_move(optim)
-    np.testing.assert_allclose(jax.tree.leaves(moves["method"]), 2e-4, rtol=1e-5)
-    np.testing.assert_allclose(jax.tree.leaves(moves["image"]), 1e-3, rtol=1e-5)
+    np.testing.assert_allclose(jax.tree.leaves(moves["method"]), 2e-4, rtol=1e-4)
+    np.testing.assert_allclose(jax.tree.leaves(moves["image"]), 1e-3, rtol=1e-4)
     moves = first_move(groups.OptimGroup(**{**vars(optim), "method_lr": 0.5}))
-    np.testing.assert_allclose(jax.tree.leaves(moves["method"]), 0.5, rtol=1e-5)
-    np.testing.assert_allclose(jax.tree.leaves(moves["text"]), 1e-3, rtol=1e-5)
+    np.testing.assert_allclose(jax.tree.leaves(moves["method"]), 0.5, rtol=1e-4)
+    np.testing.assert_allclose(jax.tree.leaves(moves["text"]), 1e-3, rtol=1e-4)
