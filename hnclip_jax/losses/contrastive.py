@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from hnclip_jax import types
-from hnclip_jax.losses import batch, margins
+from hnclip_jax.losses import batch, blockwise, margins
 from hnclip_jax.types import Array
 
 
@@ -41,7 +41,7 @@ def info_nce(
       text: as `image`; row b belongs to image b.
       scale: scalar s = exp(logit_scale).
       axis_name: mapped axis or axes over which the batch is split; see losses/batch.py.
-      block_rows: rows of the logits held at once, forward and backward; None means all.
+      block_rows: most rows of the logits held at once, forward and backward; None means all.
       same_pair: [B] or [L] integer ids; pairs with equal ids are no negatives of each other.
 
     Raises:
@@ -78,7 +78,7 @@ def hn_clip(
       scale: scalar s = exp(logit_scale).
       gamma: scalar, may be traced; 0 gives `info_nce` bit for bit.
       axis_name: mapped axis or axes over which the batch is split; see losses/batch.py.
-      block_rows: rows of the logits held at once, forward and backward; None means all.
+      block_rows: most rows of the logits held at once, forward and backward; None means all.
       same_pair: [B] or [L] integer ids; pairs with equal ids are no negatives of each other.
       geometry: rows as `text`, any width, unit norm: embeddings to take G from instead, say those
         of the frozen starting encoder. They need a gather of their own.
@@ -118,32 +118,42 @@ def shifted_info_nce(
 
     Args:
       image, text, scale, axis_name, block_rows, same_pair, geometry: as in `hn_clip`.
-      margin: see losses/margins.py.
+      margin: see losses/margins.py. With block_rows, arrays must be bound to it, not closed over.
       valid: [B] or [L] bool; pairs with False are left out, and the loss is the mean over the rest:
         0 if nothing is left.
       smoothing: e of label smoothing: targets are (1 - e) I + e / (columns that a row sees).
     """
     rows = _as_rows(image, text, geometry, batch.Guard(same_pair, valid))
+    blockwise.check(block_rows)
     index = batch.row_index(len(rows.image), axis_name)
     columns = batch.gather(rows._replace(image=None), axis_name)
     pairs = batch.check_pairs(len(columns.text))
     shown = batch.shown(columns.guard, pairs) if smoothing else None
-
-    def body(numbered: tuple[Array, _Rows]) -> tuple[Array, Array, Array]:
-        numbers, part = numbered
-        similarity = jnp.matmul(part.image, columns.text.T, precision="highest")
-        source = (part.text, columns.text)
-        if geometry is not None:
-            source = (part.geometry, columns.geometry)
-        block = margins.Block(numbers, similarity, *jax.lax.stop_gradient(source))
-        logits = logits_of(block, margin, scale, part.guard, columns.guard)
-        row_loss, positive, column = cross_entropies(logits, logits, numbers)
+    if block_rows is None or block_rows >= len(rows.image):
+        logits = _logits(index, rows, columns, margin, scale)
+        row_loss, positive, column = cross_entropies(logits, logits, index)
         if smoothing:
-            row_loss = row_loss + smoothing * _smoothing(logits, numbers, shown)
-        return row_loss, positive, column
+            row_loss = row_loss + smoothing * _smoothing(logits, index, shown)
+    else:
+        sums = _in_blocks(index, rows, columns, margin, scale, shown, block_rows)
+        positive, column = sums.positive, sums.column
+        row_loss = cross_entropy(sums.rest, positive)
+        if smoothing:
+            row_loss = row_loss + smoothing * sums.extra
+    count = batch.count(valid, pairs, axis_name)
+    return mean_loss(row_loss, positive, column[None, :], index, axis_name, count)
 
-    parts = _in_blocks(body, (index, rows), block_rows)
-    return mean_loss(*parts, index, axis_name, batch.count(valid, pairs, axis_name))
+
+def _logits(
+    index: Array, rows: _Rows, columns: _Rows, margin: margins.Margin, scale: Array | float
+) -> Array:
+    """Returns [R, B]: `logits_of` rows that are numbered `index`, [R]."""
+    similarity = jnp.matmul(rows.image, columns.text.T, precision="highest")
+    source = (rows.text, columns.text)
+    if rows.geometry is not None:
+        source = (rows.geometry, columns.geometry)
+    block = margins.Block(index, similarity, *jax.lax.stop_gradient(source))
+    return logits_of(block, margin, scale, rows.guard, columns.guard)
 
 
 def logits_of(
@@ -250,22 +260,37 @@ def _as_rows(image: Array, text: Array, geometry: Array | None, guard: batch.Gua
     return _Rows(image, text, geometry, guard)
 
 
-def _in_blocks(body: Any, rows: Any, block_rows: int | None) -> tuple[Array, Array, Array]:
-    """Returns `body` of `rows`, computed and differentiated `block_rows` at a time."""
-    count = len(rows[0])
-    if block_rows is not None and block_rows < 1:
-        raise types.UserError(
-            f"block_rows is {block_rows}, but must be at least 1, or None for all"
-        )
-    if block_rows is None or block_rows >= count:
-        row_loss, positive, column = body(rows)
-        return row_loss, positive, column[None, :]
-    body = jax.checkpoint(body)
-    whole = count - count % block_rows
-    blocks = jax.tree.map(lambda x: x[:whole].reshape(-1, block_rows, *x.shape[1:]), rows)
-    row_loss, positive, column = jax.lax.map(body, blocks)
-    parts = [(row_loss.reshape(-1), positive.reshape(-1), column)]
-    if whole < count:
-        row_loss, positive, column = body(jax.tree.map(lambda x: x[whole:], rows))
-        parts.append((row_loss, positive, column[None, :]))
-    return tuple(jnp.concatenate(part) for part in zip(*parts, strict=True))
+def _in_blocks(
+    index: Array,
+    rows: _Rows,
+    columns: _Rows,
+    margin: margins.Margin,
+    scale: Array | float,
+    shown: Array | None,
+    block_rows: int,
+) -> blockwise.Sums:
+    """Returns the sums of all rows, made and differentiated `block_rows` at a time.
+
+    Gradient flows where it does in one piece: image, text of the columns, scale, and the floats
+    that are bound to `margin`.
+    """
+    rebind, learnt, told = blockwise.unbind(margin)
+
+    def logits(image: Array, trained: Any, part: Any, fixed: Any) -> Array:
+        text, scale, learnt = trained
+        columns, told, _ = fixed
+        part = part[0], part[1]._replace(image=image)
+        return _logits(*part, columns._replace(text=text), rebind(learnt, told), scale)
+
+    def smoothing(logits: Array, part: Any, fixed: Any) -> Array:
+        return _smoothing(logits, part[0], fixed[2])
+
+    makers = blockwise.Makers(logits, None if shown is None else smoothing)
+    return blockwise.sums(
+        makers,
+        rows.image,
+        (columns.text, jnp.asarray(scale, jnp.float32), learnt),
+        (index, rows._replace(image=None)),
+        (columns._replace(text=None), told, shown),
+        block_rows,
+    )
