@@ -5,10 +5,12 @@
 
 Expected is what counting says: a method embeds so many pictures and captions per pair, and a
 forward pass of each tower costs so much. FLOPs are those that XLA counts in the compiled step, with
-layers written out (of a scan it counts one layer). Times are medians of steps on made-up batches;
+layers written out (of a scan it counts one layer); with --steps=0 in the step before it is
+compiled, which takes seconds instead of minutes. Times are medians of steps on made-up batches;
 the methods take turns, so that a slow minute of the machine falls on all of them.
 """
 
+import functools
 import math
 import statistics
 import time
@@ -28,7 +30,9 @@ from hnclip_jax.training import state, step
 
 _PRESET = flags.DEFINE_string("preset", "LongCLIP-B", "architecture")
 _BATCH = flags.DEFINE_integer("batch", 8, "pairs per step", lower_bound=2)
-_STEPS = flags.DEFINE_integer("steps", 3, "timed steps of each; 0 = only count", lower_bound=0)
+_STEPS = flags.DEFINE_integer(
+    "steps", 3, "timed steps of each; 0 = only count, without compiling", lower_bound=0
+)
 _METHODS = flags.DEFINE_list(
     "methods",
     ["clip", "hn", "longclip", "finelip", "goal", "structxlip", "lora", "dora"],
@@ -38,7 +42,7 @@ _DTYPE = flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16"), "compute
 
 
 class Cost(NamedTuple):
-    """A compiled step and what XLA says of it."""
+    """A step, compiled if it is to be timed, and what XLA says of it."""
 
     run: Any
     flops: float
@@ -58,9 +62,9 @@ def main(argv: list[str]) -> None:
             _sizes(recipe), _BATCH.value, recipe.objective.inputs, recipe.start.method
         )
         batches[name] = sharding.put_batch(mesh, rows)
-        began = state.create(recipe.start, recipe.optimizer, mesh)
+        began = _begin(recipe, mesh)
         costs[name] = _compile(recipe, mesh, began, batches[name])
-        print(f"compiled {name}", flush=True)
+        print(f"ready: {name}", flush=True)
         states[name] = began if _STEPS.value else None
     seconds = _times(costs, batches, states)
     towers = _towers(_recipe("clip"), mesh)
@@ -80,7 +84,7 @@ def main(argv: list[str]) -> None:
             f"{name:<12}{cost.images:>9g}{cost.texts:>9g}{cost.flops / 1e12:>9.3f}"
             f"{cost.flops / costs[plain].flops:>9.3f}{expected:>10.3f}"
             f"{_column(seconds, name, 1e3)}{_column(seconds, name, 1 / seconds.get(plain, 1))}"
-            f"{cost.bytes / 1e6:>10.0f}"
+            + (f"{cost.bytes / 1e6:>10.0f}" if cost.bytes else f"{'-':>10}")
         )
 
 
@@ -102,6 +106,12 @@ def _recipe(name: str) -> recipe_lib.Recipe:
     return parts.recipe(settings, model, total_steps=1000, pairs=_BATCH.value)
 
 
+def _begin(recipe: recipe_lib.Recipe, mesh: jax.sharding.Mesh) -> state.TrainState:
+    """Returns the state of step 0; shapes alone where nothing is run."""
+    create = functools.partial(state.create, recipe.start, recipe.optimizer, mesh)
+    return create() if _STEPS.value else jax.eval_shape(create)
+
+
 def _sizes(recipe: recipe_lib.Recipe) -> example.Sizes:
     numbers = recipe.model.config
     return example.Sizes(
@@ -116,12 +126,13 @@ def _sizes(recipe: recipe_lib.Recipe) -> example.Sizes:
 def _compile(
     recipe: recipe_lib.Recipe, mesh: jax.sharding.Mesh, began: state.TrainState, batch: Any
 ) -> Cost:
-    run = step.build(recipe, mesh).lower(began, batch).compile()
+    run = step.build(recipe, mesh).lower(began, batch)
+    run = run.compile() if _STEPS.value else run
     views = recipe.objective.views.values()
     return Cost(
         run,
         run.cost_analysis()["flops"],
-        run.memory_analysis().temp_size_in_bytes,
+        run.memory_analysis().temp_size_in_bytes if _STEPS.value else 0,
         sum(_count(batch, view.image, 3) for view in views),
         sum(_count(batch, view.text, 1) for view in views),
     )
@@ -148,7 +159,7 @@ def _towers(recipe: recipe_lib.Recipe, mesh: jax.sharding.Mesh) -> tuple[float, 
         return recipe.model.embed(params, ids=ids).text
 
     return tuple(
-        jax.jit(tower).lower(params, rows[key]).compile().cost_analysis()["flops"]
+        jax.jit(tower).lower(params, rows[key]).cost_analysis()["flops"]
         for tower, key in ((image, view.image), (text, view.text))
     )
 
