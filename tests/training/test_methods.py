@@ -110,8 +110,10 @@ def _close(left, right, tolerance):
         np.testing.assert_allclose(a, b, atol=tolerance * scale, rtol=tolerance)
 
 
-@pytest.mark.parametrize("layout", ["4x2", "pmap"])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [*((name, "4x2") for name in METHODS), *((name, "pmap") for name in ("finelip", "goal"))],
+)
 def test_loss_and_gradient_equal_one_device(small_config, name, layout):
     expected_state, expected = _on_one_device(small_config, name)
     found_state, found = Case(small_config, name, layout).run()
@@ -121,7 +123,7 @@ def test_loss_and_gradient_equal_one_device(small_config, name, layout):
 
 
 CACHED = [
-    *((name, "one", (1, 4), {}) for name in METHODS),
+    *((name, "one", (1, 4), {}) for name in ("longclip", "structxlip", "lora")),
     ("clip", "4x2", (1, 2), {"token_weight": 1.0}),
     ("clip", "pmap", (1, 2), {"token_weight": 1.0}),
     ("finelip", "4x2", (1, 2), {}),
@@ -173,7 +175,7 @@ def test_gamma_0_is_the_method_without_the_boost_bit_for_bit(small_config, name)
     assert boosted.terms["global"] > plain[1].terms["global"] + 1
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("lora", "dora")])
+@pytest.mark.parametrize("name", ["longclip", "finelip", "goal"])
 def test_the_boost_changes_the_global_term_alone(small_config, name):
     plain = Case(small_config, name, gamma=0.0).run()[1].terms
     boosted = _on_one_device(small_config, name)[1].terms
