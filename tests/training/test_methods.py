@@ -125,7 +125,6 @@ def test_loss_and_gradient_equal_one_device(small_config, name, layout):
 CACHED = [
     *((name, "one", (1, 4), {}) for name in ("longclip", "structxlip", "lora")),
     ("clip", "4x2", (1, 2), {"token_weight": 1.0}),
-    ("clip", "pmap", (1, 2), {"token_weight": 1.0}),
     ("finelip", "4x2", (1, 2), {}),
     ("goal", "pmap", (1, 2), {"kind": "frozen"}),
     ("clip", "one", (2, 4), {"token_weight": 1.0}),
@@ -152,8 +151,7 @@ def test_parts_bound_the_memory_of_the_towers(small_config):
     assert temporaries(8) < 0.6 * temporaries(1)
 
 
-@pytest.mark.parametrize("kind", ["siglip_hn", "negclip", "row_centred"])
-@pytest.mark.parametrize("layout", ["4x2", "pmap"])
+@pytest.mark.parametrize(("kind", "layout"), [("siglip_hn", "pmap"), ("negclip", "4x2")])
 def test_a_kind_equals_one_device(small_config, kind, layout):
     expected_state, expected = _kind_on_one_device(small_config, kind)
     found_state, found = Case(small_config, "clip", layout, kind=kind).run()
