@@ -77,15 +77,15 @@ def init(key: types.Array, group: groups.MethodGroup, base: types.Params) -> Ada
     """
     if not group.adapter:
         raise types.UserError("method.adapter is empty; say lora or dora")
-    adapter, kernels = {}, _kernels(base)
+    found, kernels = {}, _kernels(base)
     shapes = {path: kernels[path].shape for path in targets(group, base)}
     for path, a in _draw(key, shapes, group.adapter_rank).items():
         *layers, _, outputs = shapes[path]
         parts = {"a": a, "b": jnp.zeros((*layers, group.adapter_rank, outputs), jnp.float32)}
         if group.adapter == "dora":
             parts["magnitude"] = _norms(jnp.asarray(kernels[path], jnp.float32), jnp)[..., 0, :]
-        _put(adapter, path, parts)
-    return adapter
+        found[path] = parts
+    return sharding.nested(found)
 
 
 def apply(base: types.Params, adapter: Adapter, alpha: float) -> types.Params:
@@ -236,13 +236,6 @@ def _parts(adapter: Adapter) -> dict[str, dict[str, types.Array]]:
         path, _, part = sharding.path_of(key_path).rpartition("/")
         found.setdefault(path, {})[part] = leaf
     return found
-
-
-def _put(tree: dict[str, Any], path: str, value: Any) -> None:
-    *parents, name = path.split("/")
-    for parent in parents:
-        tree = tree.setdefault(parent, {})
-    tree[name] = value
 
 
 def _is_stacked(path: str) -> bool:

@@ -52,11 +52,5 @@ def load_method(path: str | pathlib.Path) -> tuple[str, types.Params]:
             f"{path} holds no parameters of a method; give the folder of a run whose method adds "
             f"some, which has weights/{METHOD_FILE}"
         )
-    tree: dict[str, Any] = {}
-    for name, array in contents.tree.items():
-        *parents, leaf = name.split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[leaf] = np.array(array, np.float32)
-    return contents.note["method"], tree
+    arrays = {name: np.array(array, np.float32) for name, array in contents.tree.items()}
+    return contents.note["method"], sharding.nested(arrays)

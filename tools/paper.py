@@ -10,7 +10,6 @@ puts its recall beside the published one. `python tools/paper.py` is the same. d
 
 import csv
 import io
-import os
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from hnclip_jax import types
 from hnclip_jax.evaluation import comparison, protocol
-from tools import paper_cells, paper_runs
+from tools import paper_cells, paper_runs, program
 
 _FLAGS = {
     "list": ("table", "format", "weights", "workdir"),
@@ -140,7 +139,7 @@ def _collect(values: flags.FlagValues, paths: list[str]) -> str:
         content = {"checkpoint": values.checkpoint, "cells": rows, "not_counted": remarks}
         protocol.write_json(out, content)
     elif values.out:
-        _write(out, _flat(rows))
+        program.write(out, _flat(rows))
     return _results(rows, remarks, values.checkpoint)
 
 
@@ -210,20 +209,5 @@ def _columns(lines: list[list[str]]) -> str:
     )
 
 
-def _write(path: pathlib.Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n", "utf-8")
-    except OSError as error:
-        raise types.UserError(f"cannot write {path}: {error.strerror}") from error
-
-
 if __name__ == "__main__":
-    try:
-        main(sys.argv)
-        sys.stdout.flush()
-    except types.UserError as error:
-        sys.exit(f"paper: {error}")
-    except BrokenPipeError:
-        # Whoever read the output has seen enough; nothing must be flushed to it at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    program.run("paper", main)

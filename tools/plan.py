@@ -8,7 +8,6 @@ or for so many CPU devices (cpu:8). docs/planning.md says what each line means.
 """
 
 import json
-import os
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ from ml_collections import config_flags
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from hnclip_jax import config, types
-from tools import plan_chips, plan_largest, plan_step
+from tools import plan_chips, plan_largest, plan_step, program
 
 _REMAT = ("none", "dots", "full")
 
@@ -68,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
         print(f"\n{_title(settings, cases[0])}\n\n{table(plans)}", flush=True)
         rows += [as_json(plan) for plan in plans]
     if values.out:
-        _write(pathlib.Path(values.out), json.dumps(rows, indent=2))
+        program.write(pathlib.Path(values.out), json.dumps(rows, indent=2))
 
 
 def _flags(argv: Sequence[str]) -> flags.FlagValues:
@@ -247,20 +246,5 @@ def as_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _write(path: pathlib.Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n", "utf-8")
-    except OSError as error:
-        raise types.UserError(f"cannot write {path}: {error.strerror}") from error
-
-
 if __name__ == "__main__":
-    try:
-        main(sys.argv)
-        sys.stdout.flush()
-    except types.UserError as error:
-        sys.exit(f"plan: {error}")
-    except BrokenPipeError:
-        # Whoever read the output has seen enough; nothing must be flushed to it at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    program.run("plan", main)

@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hnclip_jax import groups
-
-SPANS = 64
-"""Phrases per caption that input "structure" has room for."""
+from hnclip_jax.data import structure_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +95,9 @@ def _segment(draw: _Draw) -> dict[str, np.ndarray]:
 
 def _structure(draw: _Draw) -> dict[str, np.ndarray]:
     top = draw.method.structxlip_top_k
-    start = draw.rng.integers(1, draw.sizes.context_length - 3, (draw.rows, SPANS))
+    start = draw.rng.integers(
+        1, draw.sizes.context_length - 3, (draw.rows, structure_text.MAX_PHRASES)
+    )
     return {
         "edge": draw.pictures(),
         "has_edge": draw.flags(),

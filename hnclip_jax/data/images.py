@@ -132,7 +132,7 @@ def opened(reference: Reference, options: Options = DEFAULT) -> Iterator[Image.I
         block fails.
     """
     try:
-        with _open(reference, options.limit) as image:
+        with undecoded(reference, options.limit) as image:
             _check_pixels(image.width, image.height, options.limit)
             image.load()
             yield image
@@ -226,7 +226,8 @@ def name(reference: Reference) -> str:
     return f"picture {os.fspath(reference) if path else reference}"
 
 
-def _open(reference: Reference, limit: int) -> Image.Image:
+def undecoded(reference: Reference, limit: int) -> Image.Image:
+    """Returns a picture whose header is read, and no pixel yet; one over the limit is an error."""
     content = reference if isinstance(reference, bytes) else _content(reference)
     # Pillow's own limit is a global for those who set none. It counts while the header is parsed,
     # which is all that threads wait for each other with.

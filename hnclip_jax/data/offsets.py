@@ -6,12 +6,10 @@ is mended as one, such as an entity, belongs together and is never cut.
 """
 
 import functools
-import html
 import itertools
 import re
 from collections.abc import Iterable, Sequence
 
-import ftfy
 import numpy as np
 
 from hnclip_jax import types
@@ -74,7 +72,7 @@ def token_characters(tokenize: tokenizer.Tokenizer, text: str) -> np.ndarray:
     # No word holds blanks, so it is the same whether the text is first cut there.
     found = [
         (word.start() + start, word.start() + stop - 1)
-        for word in tokenizer._word_pattern().finditer(lower)
+        for word in tokenizer.word_pattern().finditer(lower)
         for start, stop in _pieces(tokenize, word.group())
     ]
     ends = np.array(found, np.int64).reshape(-1, 2)
@@ -83,10 +81,10 @@ def token_characters(tokenize: tokenizer.Tokenizer, text: str) -> np.ndarray:
 
 def _pieces(tokenize: tokenizer.Tokenizer, word: str) -> list[tuple[int, int]]:
     """Returns the characters (start, stop) of a word that each of its tokens holds bytes of."""
-    ids = tokenize._word_ids(word)
+    ids = tokenize.word_ids(word)
     if len(ids) == 1:
         return [(0, len(word))]
-    lengths = _byte_lengths(tokenize._vocab_path)
+    lengths = _byte_lengths(tokenize.vocab_path)
     ends = list(itertools.accumulate(lengths[token] for token in ids))
     char_of_byte = [place for place, char in enumerate(word) for _ in char.encode()]
     return [
@@ -104,7 +102,7 @@ def _byte_lengths(vocab_path: str | None) -> tuple[int, ...]:
 
 def _mend(text: str) -> tuple[str, np.ndarray]:
     """Returns the mended text, and [its length, 2] int64 characters each of its own is from."""
-    whole = _clean(text)
+    whole = tokenizer.mend(text)
     if whole == text:
         places = np.arange(len(text))
         return text, np.stack([places, places + 1], axis=1)
@@ -138,20 +136,15 @@ def _cut(text: str, places: Iterable[int]) -> list[tuple[str, str]]:
       places: where it may be cut, rising; the last one is its end. It is cut where both sides mend
         as they do together.
     """
-    whole, start, before = _clean(text), 0, 0
+    whole, start, before = tokenizer.mend(text), 0, 0
     parts = []
     for place in places:
-        left = _clean(text[:place])
-        if len(left) >= before and left + _clean(text[place:]) == whole:
+        left = tokenizer.mend(text[:place])
+        if len(left) >= before and left + tokenizer.mend(text[place:]) == whole:
             parts.append((text[start:place], whole[before : len(left)]))
             start, before = place, len(left)
     return parts
 
 
-def _clean(text: str) -> str:
-    """Returns the text as the tokenizer mends it before it cuts it."""
-    return html.unescape(html.unescape(ftfy.fix_text(text)))
-
-
 # Captions repeat their words, and mending one takes as long as cutting a sentence into tokens.
-_clean_word = functools.lru_cache(maxsize=2**14)(_clean)
+_clean_word = functools.lru_cache(maxsize=2**14)(tokenizer.mend)

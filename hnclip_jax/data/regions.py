@@ -177,7 +177,7 @@ def sides(reference: images.Reference, options: images.Options = images.DEFAULT)
         )
     turns = options.exif_orientation == "apply"
     # What a header lacks, decoding tells, and says what is wrong with it.
-    with contextlib.suppress(Exception), images._open(_head(reference), options.limit) as image:
+    with contextlib.suppress(Exception), images.undecoded(_head(reference), options.limit) as image:
         if image.format in (_EXIF_IN_HEAD if turns else _SIZE_IN_HEAD):
             return _turned(image, turns)
     with images.opened(reference, options) as image:

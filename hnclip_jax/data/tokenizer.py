@@ -62,6 +62,8 @@ class Vocabulary(NamedTuple):
 class Tokenizer:
     """Byte-pair tokenizer; pickles as its vocabulary path, which a process reads only once.
 
+    `word_ids` gives the ids of one match of `word_pattern` in lower case.
+
     Args:
       vocab_path: file in the format of OpenAI's `bpe_simple_vocab_16e6.txt`, gzipped or not;
         None or empty = the installed package's.
@@ -72,21 +74,21 @@ class Tokenizer:
     """
 
     def __init__(self, vocab_path: str | None = None):
-        self._vocab_path = vocab_path
+        self.vocab_path = vocab_path
         self._rules = _merge_rules(vocab_path)
         # Both repeat, so nearly every look-up hits; bounded because captions never end.
-        self._word_ids = functools.lru_cache(maxsize=2**16)(self._merge)
+        self.word_ids = functools.lru_cache(maxsize=2**16)(self._merge)
         self._piece_ids = functools.lru_cache(maxsize=2**17)(self._ids_of_piece)
 
     def __reduce__(self):
-        return Tokenizer, (self._vocab_path,)
+        return Tokenizer, (self.vocab_path,)
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of one caption, without begin and end."""
         if not isinstance(text, str):
             raise types.UserError(f"a caption must be a string, but this one is {text!r}")
         if not text.isascii() or _MENDABLE.search(text):
-            text = html.unescape(html.unescape(ftfy.fix_text(text)))
+            text = mend(text)
         # No word holds white space, so the pieces between it can be looked up whole.
         return list(itertools.chain.from_iterable(map(self._piece_ids, text.lower().split())))
 
@@ -115,8 +117,8 @@ class Tokenizer:
         return Tokens(ids, truncated)
 
     def _ids_of_piece(self, piece: str) -> tuple[int, ...]:
-        words = _word_pattern().findall(piece)
-        return tuple(itertools.chain.from_iterable(map(self._word_ids, words)))
+        words = word_pattern().findall(piece)
+        return tuple(itertools.chain.from_iterable(map(self.word_ids, words)))
 
     def _merge(self, word: str) -> tuple[int, ...]:
         byte_ids = _byte_ids()
@@ -177,8 +179,13 @@ def vocabulary(vocab_path: str | None = None) -> Vocabulary:
     return Vocabulary((*symbols, "<|startoftext|>", "<|endoftext|>"), tuple(merges))
 
 
+def mend(text: str) -> str:
+    """Returns a caption as it is before it is cut into words: encoding and HTML entities mended."""
+    return html.unescape(html.unescape(ftfy.fix_text(text)))
+
+
 @functools.cache
-def _word_pattern() -> re.Pattern:
+def word_pattern() -> re.Pattern:
     """Returns the reference's split into contractions, letters, single numbers and other signs."""
     letters, numbers = _ranges("L"), _ranges("N")
     # The reference ignores case, which matters for two code points in lower-cased text: the long s

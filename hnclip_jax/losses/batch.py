@@ -111,6 +111,18 @@ def shown(columns: Guard, pairs: int) -> Array:
     return count.astype(jnp.float32)
 
 
+def mean(values: Array, valid: Array, axis_name: AxisName) -> Array:
+    """Returns the mean of `values` [L] over the valid rows of the global batch, 0 if there is none.
+
+    Args:
+      values: [L].
+      valid: [L] bool.
+      axis_name: see the top of this file.
+    """
+    kept = total(jnp.sum(values, where=valid), axis_name)
+    return kept / count(valid, len(valid), axis_name)
+
+
 def count(valid: Array | None, pairs: int, axis_name: AxisName) -> Array | int:
     """Returns how many pairs of the global batch are there; 1 if there is none.
 

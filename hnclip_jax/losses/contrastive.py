@@ -141,7 +141,7 @@ def shifted_info_nce(
         if smoothing:
             row_loss = row_loss + smoothing * sums.extra
     count = batch.count(valid, pairs, axis_name)
-    return mean_loss(row_loss, positive, column[None, :], index, axis_name, count)
+    return mean_loss(row_loss, positive, column, index, axis_name, count)
 
 
 def _logits(
@@ -219,17 +219,16 @@ def mean_loss(
     Args:
       row_loss: [L].
       positive: [L].
-      column: [K, B], one row per block.
+      column: [B].
       index: [L] int32, the rows' numbers in the global batch.
       axis_name: as in `info_nce`. The devices exchange a max of B numbers and a sum of 2 B + 1.
       count: pairs to divide by, from `batch.count`.
     """
-    pairs = column.shape[1]
-    top = jax.lax.stop_gradient(jnp.max(column, axis=0))
+    top = jax.lax.stop_gradient(column)
     top = top if axis_name is None else jax.lax.pmax(top, axis_name)
     parts = (
-        jnp.sum(jnp.exp(column - top[None, :]), axis=0),
-        jnp.zeros(pairs, jnp.float32).at[index].set(positive),
+        jnp.exp(column - top),
+        jnp.zeros(len(column), jnp.float32).at[index].set(positive),
         jnp.sum(row_loss),
     )
     rest, positive_b, row_sum = batch.total(parts, axis_name)

@@ -58,8 +58,7 @@ def similarity(
     """
     pooled, target = jnp.asarray(pooled, jnp.float32), jnp.asarray(target, jnp.float32)
     squares = jnp.square(1 - jnp.sum(pooled * target, axis=1))
-    kept = batch.total(jnp.sum(squares, where=valid), axis_name)
-    return kept / batch.count(valid, len(valid), axis_name)
+    return batch.mean(squares, valid, axis_name)
 
 
 def _local_term(inputs: terms.Inputs) -> Array:

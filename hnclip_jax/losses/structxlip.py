@@ -55,9 +55,7 @@ def consistency(image: Array, edge: Array, has: Array, axis_name: batch.AxisName
     """
     image, edge = jnp.asarray(image, jnp.float32), jnp.asarray(edge, jnp.float32)
     distance = 1 - jnp.sum(image * edge, axis=1)
-    return batch.total(jnp.sum(distance, where=has), axis_name) / batch.count(
-        has, len(has), axis_name
-    )
+    return batch.mean(distance, has, axis_name)
 
 
 class _Edges(NamedTuple):
@@ -116,8 +114,7 @@ def local(
     else:
         losses = jax.lax.map(jax.checkpoint(body), rows, batch_size=block_rows)
     valid = jnp.any(span_valid, axis=1) & jnp.any(edge_valid, axis=1)
-    kept = batch.total(jnp.sum(losses, where=valid), axis_name)
-    return kept / batch.count(valid, len(valid), axis_name)
+    return batch.mean(losses, valid, axis_name)
 
 
 def _edges_of_batch(

@@ -126,7 +126,7 @@ def boosted_interaction(
         for score in scores
     )
     row_loss, positive, column = contrastive.cross_entropies(row_logits, column_logits, index)
-    return contrastive.mean_loss(row_loss, positive, column[None, :], index, axis_name, pairs)
+    return contrastive.mean_loss(row_loss, positive, column, index, axis_name, pairs)
 
 
 def _scores_of_caption(patches: Array, caption: tuple[Array, Array]) -> tuple[Array, Array]:

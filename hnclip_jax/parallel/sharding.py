@@ -1,7 +1,7 @@
 """Path rules -> where each array of the state lies; host rows -> global arrays."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -32,6 +32,18 @@ The optimiser's moments end in the parameter's path, so one rule places both.
 def path_of(key_path: tuple) -> str:
     """Returns a tree path as text, say ``image/blocks/attn/query/kernel``."""
     return jax.tree_util.keystr(key_path, simple=True, separator="/")
+
+
+def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the tree of {path: value}, the reverse of naming its leaves by `path_of`."""
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        *parents, name = path.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = value
+    return tree
 
 
 def state_shardings(mesh: Mesh, abstract_state: Any) -> Any:

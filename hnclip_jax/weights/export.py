@@ -62,7 +62,7 @@ def write(
     file = targets(path, layout)[0]
     ours = {name: _cast(name, array, DTYPES[dtype]) for name, array in arrays.items()}
     texts = _sidecars(layout, numbers, dtype, vocabulary)
-    with _placed(file.parent, texts) as written:
+    with placed(file.parent, texts) as written:
         if layout == "hnclip":
             header = {"layout": layouts.OWN_VERSION, "model": numbers, **(note or {})}
             files.write(file, ours, header, progress)
@@ -161,7 +161,7 @@ def _cast(name: str, array: stored.Stored | np.ndarray, dtype: np.dtype) -> stor
 
 
 @contextlib.contextmanager
-def _placed(folder: pathlib.Path, texts: dict[str, str]) -> Iterator[list[pathlib.Path]]:
+def placed(folder: pathlib.Path, texts: dict[str, str]) -> Iterator[list[pathlib.Path]]:
     """Writes text files beside what the body writes: all of them, or none if the body fails."""
     new = not folder.exists()
     scratch = {folder / name: folder / f"{name}.part" for name in texts}

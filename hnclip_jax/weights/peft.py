@@ -5,10 +5,8 @@ A folder is adapter_config.json and adapter_model.safetensors (.bin in older ver
 ``lora_B.weight`` [out, r] and, with DoRA, ``lora_magnitude_vector`` [out].
 """
 
-import contextlib
 import json
 import math
-import os
 import pathlib
 import re
 from collections.abc import Iterable, Mapping
@@ -17,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hnclip_jax import types
-from hnclip_jax.weights import adapter_file, files, huggingface, rules, stored, values
+from hnclip_jax.weights import adapter_file, export, files, huggingface, rules, stored, values
 from hnclip_jax.weights.containers import faults
 
 CONFIG = "adapter_config.json"
@@ -103,7 +101,9 @@ def write(
     folder = pathlib.Path(path)
     if folder.is_file() or folder.suffix in (".safetensors", ".bin"):
         raise types.UserError(f"an adapter for peft is a folder, but {path} names a file")
-    _place(folder, named, json.dumps(_config(modules, rank, alpha, dora, base), indent=2) + "\n")
+    config = json.dumps(_config(modules, rank, alpha, dora, base), indent=2) + "\n"
+    with export.placed(folder, {CONFIG: config}):
+        files.write_safetensors(folder / FILE_NAMES[0], named, {"format": "pt"})
     return [folder / FILE_NAMES[0], folder / CONFIG]
 
 
@@ -174,23 +174,6 @@ def _config(
         "use_dora": dora,
         "use_rslora": False,
     }
-
-
-def _place(folder: pathlib.Path, named: rules.Arrays, config: str) -> None:
-    """Writes both files; if that fails, there is no new folder."""
-    part, new = folder / f"{CONFIG}.part", not folder.exists()
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        part.write_text(config, encoding="utf-8")
-        files.write_safetensors(folder / FILE_NAMES[0], named, {"format": "pt"})
-        os.replace(part, folder / CONFIG)
-    except OSError as error:
-        raise types.UserError(f"cannot write to {folder}: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-            if new:
-                folder.rmdir()  # Only succeeds if nothing was written.
 
 
 def _module(kernel: str) -> str | None:

@@ -148,7 +148,7 @@ def bare(image, text, scale):
     block = margins.Block(index, similarity, *jax.lax.stop_gradient((text, text)))
     logits = scale * (similarity + HN(block))
     row_loss, positive, column = contrastive.cross_entropies(logits, logits, index)
-    return contrastive.mean_loss(row_loss, positive, column[None, :], index, None, PAIRS)
+    return contrastive.mean_loss(row_loss, positive, column, index, None, PAIRS)
 
 
 def test_without_both_the_bits_are_those_of_the_bare_loss():
