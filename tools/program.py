@@ -1,4 +1,4 @@
-"""What tools that print have in common: one line for a mistake, a quiet end, files that are written."""
+"""What tools have in common: one line for a mistake, a quiet end, files that are written."""
 
 import os
 import pathlib

@@ -116,6 +116,12 @@ def _settled(
     """Returns what is settled before the first step, parameters to start from, and the plan."""
     mesh = _devices(settings)
     model, params, provenance = parts.start(settings.model)
+    if settings.method.adapter and "adapter" in provenance:
+        # Its file would name the weights below both as its base, and be put on those alone.
+        raise types.UserError(
+            f"adapters would train on weights with an adapter in them, {provenance['adapter']}; "
+            "merge that first (hnclip convert --adapter) and start from the result"
+        )
     pictures = _training_list(settings, model)
     test = _list(settings, "test", model) if settings.eval.data else None
     pairs = pictures.report.pairs

@@ -128,7 +128,7 @@ def test_checkpoints_hold_adapters_only(run, name):
 
 
 @pytest.mark.parametrize("name", ["lora", "dora"])
-def test_an_adapter_goes_on_its_base(run, hnclip, weights, name, tmp_path):
+def test_an_adapter_goes_on_its_base(run, hnclip, weights, write_config, name, tmp_path):
     model, params, file = weights
     folder, _ = run(
         name,
@@ -155,6 +155,18 @@ def test_an_adapter_goes_on_its_base(run, hnclip, weights, name, tmp_path):
         again["text"]["blocks"]["mlp"]["fc_in"]["kernel"],
         found["text"]["blocks"]["mlp"]["fc_in"]["kernel"],
     )
+    path = write_config(
+        tmp_path / "again.py",
+        {
+            "train.steps": 2,
+            "model.init": "weights",
+            "model.preset": "",
+            "model.weights": str(adapter),
+            "method.adapter": "lora",
+        },
+    )
+    ran = hnclip("train", f"--config={path}", f"--workdir={tmp_path / 'again'}")
+    assert "merge that first" in ran.one_line()
     ran = hnclip("convert", file, tmp_path / "short", f"--adapter={adapter}", "--dtype=bfloat16")
     assert re.search(r"bfloat16 rounds away \d+\.\d% of what the adapter changed", ran.err), ran.err
     other = hn.save(tmp_path / "other", model, {**params, "logit_scale": np.float32(1)})
