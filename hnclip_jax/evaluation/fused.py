@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hnclip_jax import groups, types, vectors
+from hnclip_jax import groups, types
 from hnclip_jax.evaluation import counting
 from hnclip_jax.losses import finelip, terms
 from hnclip_jax.models import presets
@@ -49,13 +49,8 @@ def head(params: types.Params, embeddings: types.Embeddings) -> Row:
     """
     parameters = params["method"][_TERM]
     if embeddings.text is None:
-        whole = embeddings.image
-        parts = [whole[:, None], finelip.aggregate(parameters["image"], embeddings.patches)]
-    else:
-        whole = embeddings.text
-        mask = embeddings.word_mask.at[:, 0].set(True)
-        parts = [finelip.aggregate(parameters["text"], embeddings.words, mask), whole[:, None]]
-    return Row(whole, vectors.unit(jnp.concatenate(parts, axis=1)))
+        return Row(embeddings.image, finelip.image_tokens_of(parameters, embeddings))
+    return Row(embeddings.text, finelip.text_tokens_of(parameters, embeddings))
 
 
 def check(

@@ -65,25 +65,31 @@ def aggregate(parameters: types.Params, tokens: Array, mask: Array | None = None
     return jnp.einsum("lnk,lnd->lkd", weights, tokens, precision="highest")
 
 
-def tokens_of(parameters: types.Params, embeddings: types.Embeddings) -> tuple[Array, Array]:
-    """Returns tokens of pictures and captions, [L, K + 1, D] each, float32 unit vectors.
-
-    Pictures: the class token, then the aggregated patches. Captions: begin token and words
-    aggregated, then the end token.
+def image_tokens_of(parameters: types.Params, embeddings: types.Embeddings) -> Array:
+    """Returns tokens of pictures, [L, K + 1, D] float32 unit vectors: class token, then patches.
 
     Args:
       parameters: from `init`.
-      embeddings: with patches, words and word_mask; patches and words as projected, of any norm.
+      embeddings: with image and patches, these as projected, of any norm.
     """
     patches = aggregate(parameters["image"], embeddings.patches)
+    picture = jnp.asarray(embeddings.image, jnp.float32)[:, None, :]
+    return vectors.unit(jnp.concatenate([picture, patches], axis=1))
+
+
+def text_tokens_of(parameters: types.Params, embeddings: types.Embeddings) -> Array:
+    """Returns tokens of captions, [L, K + 1, D] float32 unit vectors.
+
+    Begin token and words are aggregated; the end token comes last.
+
+    Args:
+      parameters: from `init`.
+      embeddings: with text, word_mask and words, these as projected, of any norm.
+    """
     begin_and_words = jnp.asarray(embeddings.word_mask).at[:, 0].set(True)
     words = aggregate(parameters["text"], embeddings.words, begin_and_words)
-    picture = jnp.asarray(embeddings.image, jnp.float32)[:, None, :]
     caption = jnp.asarray(embeddings.text, jnp.float32)[:, None, :]
-    return (
-        vectors.unit(jnp.concatenate([picture, patches], axis=1)),
-        vectors.unit(jnp.concatenate([words, caption], axis=1)),
-    )
+    return vectors.unit(jnp.concatenate([words, caption], axis=1))
 
 
 def scores(image_tokens: Array, text_tokens: Array, block: int = 8) -> Array:
@@ -178,7 +184,8 @@ def triplet_term(inputs: terms.Inputs) -> Array:
     term's is. Captions are gathered, pictures stay where they are.
     """
     method = inputs.settings.method
-    image_tokens, text_tokens = tokens_of(inputs.parameters, inputs.pair)
+    image_tokens = image_tokens_of(inputs.parameters, inputs.pair)
+    text_tokens = text_tokens_of(inputs.parameters, inputs.pair)
     index = batch.row_index(len(image_tokens), inputs.axis_name)
     pair_scores = scores(image_tokens, batch.gather(text_tokens, inputs.axis_name))
     margin = method.finelip_margin

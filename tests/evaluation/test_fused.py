@@ -257,7 +257,8 @@ def test_the_head_makes_the_tokens_that_training_makes(model, params, pictures):
     mask = (np.arange(6) > 0) & (np.arange(6) < rng.integers(2, 6, (4, 1)))
     given = {name: jnp.float32(x) for name, x in (rows | whole).items()} | {"word_mask": mask}
     both = types.Embeddings(**given)
-    expected = jax.jit(finelip.tokens_of)(params["method"]["triplet"], both)
+    parts = finelip.image_tokens_of, finelip.text_tokens_of
+    expected = [jax.jit(part)(params["method"]["triplet"], both) for part in parts]
     head = jax.jit(lambda found: fused.head(params, found).tokens)
     one = types.Embeddings(image=both.image, patches=both.patches)
     two = types.Embeddings(text=both.text, words=both.words, word_mask=jnp.asarray(mask))

@@ -164,7 +164,7 @@ def test_hidden_tokens_change_nothing(parameters):
     @jax.jit
     @jax.grad
     def run(words):
-        return jnp.sum(finelip.tokens_of(parameters, rows._replace(words=words))[1][:, :, 0])
+        return jnp.sum(finelip.text_tokens_of(parameters, rows._replace(words=words))[:, :, 0])
 
     got = run(rows.words)
     chex.assert_trees_all_equal(got, run(other))
@@ -174,7 +174,8 @@ def test_hidden_tokens_change_nothing(parameters):
 
 def test_global_tokens_stand_at_the_ends(parameters):
     rows = embeddings()
-    image_tokens, text_tokens = jax.jit(finelip.tokens_of)(parameters, rows)
+    image_tokens = jax.jit(finelip.image_tokens_of)(parameters, rows)
+    text_tokens = jax.jit(finelip.text_tokens_of)(parameters, rows)
     chex.assert_shape((image_tokens, text_tokens), (PAIRS, KEPT + 1, WIDTH))
     np.testing.assert_allclose(image_tokens[:, 0], rows.image, rtol=1e-6)
     np.testing.assert_allclose(text_tokens[:, -1], rows.text, rtol=1e-6)
