@@ -39,7 +39,7 @@ class Command(Protocol):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command line; returns its exit code: 0 done, 2 a mistake or stopped by the user.
+    """Runs one command line; returns its exit code: 0 done, else see types.MISTAKE and its like.
 
     Args:
       argv: the words behind `hnclip`; None = from sys.argv.
@@ -52,13 +52,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(name, words[1:])
     except types.UserError as error:
-        return _complain(name, str(error))
+        code = _complain(name, str(error), error.exit_code)
+        return _end(code) if error.at_once else code
     except BrokenPipeError:
         # Whoever read the output has seen enough; nothing must be flushed to it at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        return _complain(name, "stopped at once; what was saved before is untouched")
+        said = "stopped at once; what was saved before is untouched"
+        return _complain(name, said, types.STOPPED)
 
 
 def _run(name: str, words: list[str]) -> int:
@@ -130,9 +132,16 @@ def _overview() -> str:
     )
 
 
-def _complain(name: str, message: str) -> int:
+def _complain(name: str, message: str, exit_code: int) -> int:
     print(f"hnclip {name}: {message}", file=sys.stderr)
-    return 2
+    return exit_code
+
+
+def _end(code: int) -> int:
+    """Ends the program without waiting for its threads."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

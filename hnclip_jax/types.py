@@ -60,12 +60,26 @@ class Embeddings(NamedTuple):
     spans: Array | None = None
 
 
+MISTAKE, STOPPED, AGAIN = 2, 130, 75
+"""Exit codes: it would happen again; stopped by hand; to be started again, by a scheduler say."""
+
+
 class UserError(ValueError):
     """Something the user gave does not fit.
 
     One line that says what was found, what was needed and what to do. Commands print the message
-    without a traceback and leave with code 2.
+    without a traceback and leave with `exit_code`.
     """
+
+    exit_code = MISTAKE
+    at_once = False
+    """Threads hang that the interpreter would wait for at its end."""
+
+
+class TryAgain(UserError):
+    """Nothing is wrong with what was given; the same command, started again, goes on."""
+
+    exit_code = AGAIN
 
 
 def at_most_ten(items: Iterable[str], separator: str = ", ") -> str:

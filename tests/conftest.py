@@ -107,10 +107,10 @@ class Ran(NamedTuple):
     out: str
     err: str
 
-    def one_line(self, command="train"):
+    def one_line(self, command="train", code=2):
         """Returns the message of a command that failed as it should."""
         *before, last = self.err.splitlines()
-        assert self.code == 2, self.err
+        assert self.code == code, self.err
         assert last.startswith(f"hnclip {command}: "), self.err
         assert not any(line.startswith(("hnclip ", "Traceback")) for line in before), self.err
         return last

@@ -124,6 +124,8 @@ def test_one_host_starts_again_after_a_crash_only(stage):
     for codes, ended, times in (
         ([0], 0, 1),
         ([2], 2, 1),
+        ([130], 130, 1),
+        ([75, 0], 0, 2),
         ([134, 0], 0, 2),
         ([1, 2], 2, 2),
         ([1, 137, 134, 0], 134, 3),
@@ -141,7 +143,7 @@ def test_one_host_uses_the_gpus_it_is_told(stage):
 
 
 def _sleeper(stage, name, code):
-    """A program that takes a moment to save when asked to stop; hnclip then ends with code 2."""
+    """A program that takes a moment to save when asked to stop; hnclip then ends with code 75."""
     stage.put(
         name,
         f"trap 'sleep 0.3; echo saved >> {stage.folder}/saved; exit {code}' TERM\n"
@@ -159,7 +161,7 @@ def _signalled(stage, process, number):
     return process.returncode, err
 
 
-@pytest.mark.parametrize("left", [2, 143])
+@pytest.mark.parametrize("left", [75, 143])
 def test_one_host_hands_sigterm_on_and_waits_for_the_save(stage, left):
     _sleeper(stage, "hnclip", left)
     process = stage.start("gpu_host.sh", "--restarts=3", "--wait=0", "--", *FLAGS)
@@ -174,7 +176,12 @@ STEP += ["--config.parallel.coordinator=auto", "--config.parallel.platform=gpu",
 
 @pytest.mark.parametrize(
     ("code", "started", "again"),
-    [(0, 0, False), (2, 0, False), (1, 0, True), (134, 19, True), (134, 20, False)],
+    [
+        *((code, 0, False) for code in (0, 2, 130)),
+        *((code, 0, True) for code in (1, 75)),
+        (134, 19, True),
+        (134, 20, False),
+    ],
 )
 def test_a_slurm_job_goes_back_into_the_queue_after_a_crash(stage, code, started, again):
     ended, _, err = stage.run(
@@ -187,7 +194,7 @@ def test_a_slurm_job_goes_back_into_the_queue_after_a_crash(stage, code, started
 
 @pytest.mark.parametrize(
     ("number", "left", "again"),
-    [(signal.SIGUSR1, 2, True), (signal.SIGTERM, 2, False), (signal.SIGTERM, 143, False)],
+    [(signal.SIGUSR1, 75, True), (signal.SIGTERM, 75, False), (signal.SIGTERM, 143, False)],
 )
 def test_a_slurm_job_whose_time_is_up_saves_and_goes_on_later(stage, number, left, again):
     _sleeper(stage, "srun", left)

@@ -61,6 +61,7 @@ def plan(settings: config.Config, pairs: int) -> loop.Plan:
         eval_every=evaluation.every_steps or evaluation.every_epochs * per_epoch,
         save_every=train.save_every_steps,
         best_metric=train.best_metric,
+        skip_limit=train.skip_nonfinite_steps,
     )
 
 
@@ -102,6 +103,7 @@ def recipe(
         max_scale=settings.optim.max_logit_scale,
         micro_batches=settings.train.micro_batches,
         cache_parts=settings.train.gradient_cache,
+        skips=settings.train.skip_nonfinite_steps > 0,
         hold=functools.partial(optimizer.hold_positions, settings.optim),
     )
 

@@ -10,7 +10,7 @@ from hnclip_jax import added as added_lib
 from hnclip_jax import config, pretrained, types
 from hnclip_jax.commands import parts, sources
 from hnclip_jax.commands import pictures as pictures_lib
-from hnclip_jax.data import lists, pipeline, tokenizer
+from hnclip_jax.data import images, lists, pipeline, tokenizer
 from hnclip_jax.evaluation import protocol
 from hnclip_jax.parallel import sharding
 from hnclip_jax.training import folder, state
@@ -66,6 +66,11 @@ def batches(job: Job) -> Callable[[int], Iterator[types.Batch]]:
         return (sharding.put_batch(job.mesh, row) for row in rows)
 
     return begin
+
+
+def name_of(job: Job) -> Callable[[int], str]:
+    """Returns a function that says which pair of the training list a number is."""
+    return lambda row: f"{row} ({images.name(job.load.image.paths[row])})"
 
 
 def evaluate(job: Job) -> Callable[[state.TrainState], dict[str, float]]:

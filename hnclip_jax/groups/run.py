@@ -21,6 +21,11 @@ class ParallelGroup:
         "", "host:port of process 0; 'auto' = from the cluster's environment"
     )
     start_timeout_s: int = setting(300, "seconds to wait for the other processes", minimum=1)
+    compilation_cache: str = setting(
+        "auto",
+        "folder of compiled programs, so that the next start need not compile; 'auto' = "
+        "JAX_COMPILATION_CACHE_DIR or the user's cache folder, empty = none",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +47,15 @@ class TrainGroup:
     )
     save_every_steps: int = setting(0, "steps between checkpoints; 0 = only at the end", minimum=0)
     keep_checkpoints: int = setting(2, "how many of the latest are kept", minimum=1)
+    save_timeout_s: int = setting(
+        1800, "seconds that a checkpoint may take to be complete before the run ends", minimum=1
+    )
+    skip_nonfinite_steps: int = setting(
+        0,
+        "steps of a run that may be left out because their loss or gradient is not finite; one "
+        "more stops it",
+        minimum=0,
+    )
     best_metric: str = setting(
         "", "weights/ holds the best by this metric, say eval/t2i_r@1; empty = the last"
     )
@@ -52,4 +66,7 @@ class LogGroup:
     """What is written while training."""
 
     every_steps: int = setting(50, "steps between lines of metrics.jsonl", minimum=1)
+    profile_steps: str = setting(
+        "", "record a profile of these steps, say '10:13', in the run's folder; empty = none"
+    )
     tensorboard: bool = setting(False, "also write TensorBoard events (extra 'tensorboard')")

@@ -23,6 +23,7 @@ MAY_DIFFER = (
     "parallel.coordinator",
     "parallel.process_index",
     "parallel.start_timeout_s",
+    "parallel.compilation_cache",
     "data.image_root",
     "data.workers",
     "eval.image_root",

@@ -1,7 +1,10 @@
 """A run folder: what lies where in it, and whether it belongs to the configuration at hand."""
 
+import contextlib
+import fcntl
 import os
 import pathlib
+from collections.abc import Iterator
 
 from hnclip_jax import config, types
 
@@ -15,6 +18,8 @@ MAY_CHANGE = (
     "model.remat",
     "train.save_every_steps",
     "train.keep_checkpoints",
+    "train.save_timeout_s",
+    "train.skip_nonfinite_steps",
 )
 """Settings (whole groups end in a dot) that a run may be continued with; they change no number."""
 
@@ -23,13 +28,23 @@ class RunFolder:
     """Paths of a run; made absolute, so that no library below has to."""
 
     def __init__(self, path: str | pathlib.Path) -> None:
-        """Names the folder; nothing is read or made yet."""
+        """Names the folder; nothing is read or made yet.
+
+        Raises:
+          types.UserError: for the address of a bucket.
+        """
+        if "://" in str(path):
+            raise types.UserError(
+                f"{path} is an address, but a run needs a folder (it appends and renames); mount "
+                "the bucket and give the path of the mount"
+            )
         self.path = pathlib.Path(path).expanduser().absolute()
         self.config = self.path / "config.json"
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.weights = self.path / "weights"
         self.eval = self.path / "eval"
+        self.profile = self.path / "profile"
 
     def eval_file(self, step: int) -> pathlib.Path:
         """The result file of the evaluation after `step` steps."""
@@ -76,6 +91,27 @@ class RunFolder:
             raise types.UserError(
                 f"cannot write to {self.path}: {error.strerror}; choose another --workdir"
             ) from error
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keeps other runs out of the folder; the system lets go of it however this one ends.
+
+        Where a file system has no locks, nothing keeps them out.
+
+        Raises:
+          types.UserError: if another run is in it.
+        """
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise types.UserError(
+                    f"another run is at work in {self.path}; wait for its end, stop it, or choose "
+                    "another --workdir"
+                ) from error
+            except OSError:
+                pass
+            yield
 
     def _read(self) -> config.Config:
         try:

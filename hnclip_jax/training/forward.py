@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import jax.numpy as jnp
+
 from hnclip_jax import types
 from hnclip_jax.losses import terms as terms_lib
 from hnclip_jax.training import state as state_lib
@@ -76,5 +78,7 @@ def contrast(
         frozen,
     )
     pair = views[terms_lib.PAIR]
-    seen = Seen(pair.image, pair.text, frozen, rows["pair_id"])
+    finite = jnp.isfinite(pair.image).all(-1) & jnp.isfinite(pair.text).all(-1)
+    broken = jnp.where(finite, -1, rows["index"])
+    seen = Seen(pair.image, pair.text, frozen, rows["pair_id"], broken)
     return total, ({"loss": total, **terms}, seen)

@@ -1,5 +1,6 @@
 """What a run writes down and shows: JSON lines, progress, TensorBoard. Process 0 only."""
 
+import contextlib
 import json
 import math
 import os
@@ -32,9 +33,13 @@ _ON_BAR = ("train/loss", "train/boost_share", "eval/i2t_r@1", "eval/t2i_r@1")
 
 
 def say(text: str) -> None:
-    """Prints a line for people, on the error stream: the output stream is for results."""
+    """Prints a line for people, on the error stream: the output stream is for results.
+
+    Nobody may be there to read it any more, a closed terminal say; that stops no run.
+    """
     if jax.process_index() == 0:
-        print(text, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
 
 
 class JsonLines:

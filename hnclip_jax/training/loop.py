@@ -2,10 +2,6 @@
 
 import contextlib
 import dataclasses
-import math
-import signal
-import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,15 +9,14 @@ import jax
 import jax.numpy as jnp
 
 from hnclip_jax import types
-from hnclip_jax.parallel import mesh as mesh_lib
+from hnclip_jax.parallel import alarm
 from hnclip_jax.training import checkpoint as checkpoint_lib
+from hnclip_jax.training import finite, stopping
 from hnclip_jax.training import logging as logging_lib
+from hnclip_jax.training import profile as profile_lib
 from hnclip_jax.training import state as state_lib
 from hnclip_jax.training import step as step_lib
-
-
-class Interrupted(types.UserError):
-    """The run was asked to stop; what it had is saved."""
+from hnclip_jax.training.clock import Clock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +24,7 @@ class Plan:
     """When things happen, in steps; 0 = only at the end.
 
     stop_after: leave after this step, everything saved, to go on another time; 0 = run to the end.
+    skip_limit: steps that may be left out because they are not finite.
     """
 
     total_steps: int
@@ -38,6 +34,7 @@ class Plan:
     save_every: int
     best_metric: str = ""
     stop_after: int = 0
+    skip_limit: int = 0
 
     @property
     def last_step(self) -> int:
@@ -70,6 +67,7 @@ class Rooms:
     measure: (output of a step, its number from 0) -> scalars about it, on logged steps.
     evaluate: state -> {"eval/...": number}, or None.
     save_weights: (state, note) -> None; writes the run's weights folder.
+    name_of: number of a pair in the list -> what to call it in a message.
     meta: JSON values that go into every checkpoint.
     """
 
@@ -78,192 +76,144 @@ class Rooms:
     measure: Callable[[step_lib.StepOutput, int], dict[str, Any]]
     evaluate: Callable[[state_lib.TrainState], dict[str, float]] | None
     save_weights: Callable[[state_lib.TrainState, dict[str, Any]], None]
+    name_of: Callable[[int], str]
     checkpoints: checkpoint_lib.Checkpoints
     log: logging_lib.Run
+    profile: profile_lib.Profile
     meta: dict[str, Any]
 
 
-def train(
-    rooms: Rooms,
-    plan: Plan,
-    state: state_lib.TrainState,
-    best: float | None = None,
-    owed: bool = False,
-) -> state_lib.TrainState:
+@dataclasses.dataclass
+class Progress:
+    """How far a run has come.
+
+    state: after the last step; its step is the position in the data.
+    best: the best value of plan.best_metric so far; None = there is none.
+    skipped: steps that were left out.
+    owed: the state has yet to be evaluated.
+    """
+
+    state: state_lib.TrainState
+    best: float | None = None
+    skipped: int = 0
+    owed: bool = False
+
+
+def train(rooms: Rooms, plan: Plan, run: Progress) -> state_lib.TrainState:
     """Returns the state after `plan.last_step` steps, everything saved.
 
     Order within a step: compute, log, evaluate, save, and only then the next batch, so that what is
-    saved belongs to the step whose number it carries.
+    saved belongs to the step whose number it carries. Who is asked to stop saves at once; the
+    evaluation that was due is owed by whoever goes on.
 
     Args:
       rooms: what to call.
       plan: when to call it.
-      state: where to begin; its step is the position in the data.
-      best: the best value of plan.best_metric so far, of a run that goes on.
-      owed: the state to begin with has yet to be evaluated.
+      run: where to begin; it is kept up to date.
 
     Raises:
-      Interrupted: after Ctrl-C or SIGTERM; the state is saved first. Several processes agree on it
+      stopping.Interrupted: after Ctrl-C; the state is saved first. Several processes agree on it
         at the next step that is logged.
+      stopping.Preempted: after SIGTERM; the state is saved first.
       types.UserError: for a broken picture and the like; the state is saved first. Not with several
-        processes: the others would not come to save their part.
+        processes: the others would not come to save their part, and are told to leave instead.
     """
-    begun = int(state.step)
-    clock = _Clock(begun, plan.pairs_per_step)
-    with _stop_signals() as stop, contextlib.closing(rooms.batches(begun)) as batches:
-        if owed:
-            best = _evaluate(rooms, plan, state, begun, best, clock)
+    begun = int(run.state.step)
+    clock = Clock(begun, plan.pairs_per_step)
+    watch = finite.Watch(plan.skip_limit, rooms.name_of, run.skipped)
+    with stopping.asked() as asked, contextlib.closing(rooms.batches(begun)) as batches:
+        if run.owed:
+            _evaluate(rooms, plan, run, begun, clock)
         for step in range(begun + 1, plan.last_step + 1):
-            with _saved_if_mistaken(rooms, state, best), clock.waiting():
+            with _saved_if_mistaken(rooms, run), clock.spent("data/wait_s"):
                 batch = next(batches)
-            state, output = rooms.step(state, batch)
+            with rooms.profile.step(step):
+                run.state, output = rooms.step(run.state, batch)
+            watch.saw(step, output)
+            rooms.profile.after(step, output.grad_norm)
             if step == begun + 1:
-                clock.restart(jax.block_until_ready(state).step)
+                clock.restart(jax.block_until_ready(run.state).step)
             rooms.log.advance(step)
+            leave = asked.error(step, plan.logs(step)) if step < plan.last_step else None
+            evaluates = rooms.evaluate and plan.evaluates(step) and not leave
             if plan.logs(step):
                 _log(rooms, step, output, batch, clock)
-            evaluates = rooms.evaluate and plan.evaluates(step)
-            if plan.logs(step) or evaluates or plan.saves(step) or stop.is_set():
-                _check_finite(rooms, step, output)
+            if plan.logs(step) or evaluates or plan.saves(step) or leave:
+                _check_finite(rooms, watch, run)
             if evaluates:
-                with _saved_if_mistaken(rooms, state, best):
-                    best = _evaluate(rooms, plan, state, step, best, clock)
-            stopping = _stopping(stop, plan, step)
-            if plan.saves(step) or stopping:
-                _save(rooms, state, best)
-            if stopping and step < plan.last_step:
-                raise Interrupted(
+                with _saved_if_mistaken(rooms, run):
+                    _evaluate(rooms, plan, run, step, clock)
+            if plan.saves(step) or leave:
+                with clock.spent("time/save_s"):
+                    _save(rooms, run)
+            else:
+                rooms.checkpoints.check()
+            if leave:
+                raise leave(
                     f"stopped after step {step} of {plan.total_steps}, which is saved; the same "
                     "command goes on from there"
                 )
         if not plan.best_metric and plan.last_step == plan.total_steps:
-            rooms.save_weights(state, {"step": plan.total_steps})
-    return state
+            with alarm.rings():
+                rooms.save_weights(run.state, {"step": plan.total_steps})
+    return run.state
 
 
-def _save(rooms: Rooms, state: state_lib.TrainState, best: float | None) -> None:
-    rooms.checkpoints.save(state, {**rooms.meta, "best": best})
+def _save(rooms: Rooms, run: Progress) -> None:
+    with alarm.rings():
+        rooms.checkpoints.save(run.state, {**rooms.meta, "best": run.best, "skipped": run.skipped})
 
 
 @contextlib.contextmanager
-def _saved_if_mistaken(
-    rooms: Rooms, state: state_lib.TrainState, best: float | None
-) -> Iterator[None]:
+def _saved_if_mistaken(rooms: Rooms, run: Progress) -> Iterator[None]:
     try:
-        yield
+        with alarm.rings():
+            yield
     except types.UserError:
         if jax.process_count() == 1:
-            _save(rooms, state, best)
+            _save(rooms, run)
         raise
 
 
-def _stopping(stop: threading.Event, plan: Plan, step: int) -> bool:
-    # Processes must leave after the same step. They wait for each other where they log anyway.
-    if jax.process_count() == 1 or plan.logs(step):
-        return mesh_lib.any_process(stop.is_set())
-    return False
-
-
-def _evaluate(
-    rooms: Rooms,
-    plan: Plan,
-    state: state_lib.TrainState,
-    step: int,
-    best: float | None,
-    clock: "_Clock",
-) -> float | None:
-    """Measures recall, writes it down, keeps the weights if they are the best; returns the best."""
+def _evaluate(rooms: Rooms, plan: Plan, run: Progress, step: int, clock: Clock) -> None:
+    """Measures recall, writes it down, keeps the weights if they are the best."""
     with clock.paused():
-        values = rooms.evaluate(state)
+        values = rooms.evaluate(run.state)
         rooms.log.scalars(step, values)
         if not plan.best_metric:
-            return best
+            return
         value = values[plan.best_metric]
-        if best is None or value > best:
-            rooms.save_weights(state, {"step": step, plan.best_metric: value})
-            return value
-        return best
+        if run.best is None or value > run.best:
+            rooms.save_weights(run.state, {"step": step, plan.best_metric: value})
+            run.best = value
 
 
 def _log(
-    rooms: Rooms, step: int, output: step_lib.StepOutput, batch: types.Batch, clock: "_Clock"
+    rooms: Rooms, step: int, output: step_lib.StepOutput, batch: types.Batch, clock: Clock
 ) -> None:
     """Writes the numbers of a step. Waits for them, so that the times beside them are true."""
-    values = rooms.measure(output, step - 1)
-    values["data/truncated_share"] = jnp.mean(batch["truncated"])
-    values = {name: float(value) for name, value in jax.device_get(values).items()}
-    rooms.log.scalars(step, values | clock.rates(step))
+    jax.block_until_ready(output)
+    with clock.spent("time/log_s"):
+        values = rooms.measure(output, step - 1)
+        values["data/truncated_share"] = jnp.mean(batch["truncated"])
+        values = {name: float(value) for name, value in jax.device_get(values).items()}
+    # What follows counts into the next line: these rates are part of this one.
+    rates = clock.rates(step)
+    with alarm.rings(), clock.spent("time/log_s"):
+        rooms.log.scalars(step, values | rates)
 
 
-def _check_finite(rooms: Rooms, step: int, output: step_lib.StepOutput) -> None:
+def _check_finite(rooms: Rooms, watch: finite.Watch, run: Progress) -> None:
     """Raises types.UserError for a state that must not be saved over a good one."""
-    for name, value in (("loss", output.terms["loss"]), ("gradient norm", output.grad_norm)):
-        if not math.isfinite(value):
-            rooms.checkpoints.wait()
-            last = rooms.checkpoints.latest_step
-            kept = "nothing was saved yet" if last is None else f"saved is the state of step {last}"
-            raise types.UserError(
-                f"the {name} of step {step} is {float(value)}; {kept}: lower optim.lr or set "
-                "optim.max_grad_norm"
-            )
-
-
-class _Clock:
-    """Speed and waiting time since the last log line."""
-
-    def __init__(self, step: int, pairs_per_step: int) -> None:
-        self._pairs = pairs_per_step
-        self.restart(step)
-
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Counts what happens inside as waiting for data."""
-        began = time.perf_counter()
-        yield
-        self._waited += time.perf_counter() - began
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Leaves what happens inside out of the step time."""
-        began = time.perf_counter()
-        yield
-        self._out += time.perf_counter() - began
-
-    def restart(self, step: int) -> None:
-        """Forgets what was before: the first step is mostly compilation."""
-        self._step, self._since, self._waited, self._out = int(step), time.perf_counter(), 0.0, 0.0
-
-    def rates(self, step: int) -> dict[str, float]:
-        """Returns the means per step since the last call."""
-        steps = step - self._step
-        if not steps:
-            return {}
-        seconds = (time.perf_counter() - self._since - self._out) / steps
-        rates = {
-            "time/step_s": seconds,
-            "time/pairs_per_s": self._pairs / seconds,
-            "data/wait_s": self._waited / steps,
-        }
-        self.restart(step)
-        return rates
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """Yields an event that Ctrl-C and SIGTERM set; a second one stops at once."""
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-
-    def ask(number: int, frame: Any) -> None:
-        del frame
-        event.set()
-        signal.signal(number, before[number])
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield event
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for line in watch.check():
+            logging_lib.say(line)
+    except types.UserError as error:
+        rooms.checkpoints.wait()
+        last = rooms.checkpoints.latest_step
+        kept = "nothing was saved yet" if last is None else f"saved is the state of step {last}"
+        raise types.UserError(
+            f"{error}; {kept}: lower optim.lr or set optim.max_grad_norm, or leave out a few such "
+            "steps by train.skip_nonfinite_steps=10"
+        ) from error
+    run.skipped = watch.skipped

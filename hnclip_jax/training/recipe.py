@@ -17,12 +17,14 @@ class Seen(NamedTuple):
 
     image, text: float32 unit vectors; geometry: those of the frozen text tower, or None.
     pair_id: int32.
+    broken: int32, -1 where all embeddings of the row are finite, else its number in the list.
     """
 
     image: types.Array
     text: types.Array
     geometry: types.Array | None
     pair_id: types.Array
+    broken: types.Array
 
 
 class StepOutput(NamedTuple):
@@ -47,6 +49,7 @@ class Recipe(NamedTuple):
     hold: takes out of a gradient what does not train of tables that train in part.
     micro_batches: the batch is split into this many, each with its own negatives.
     cache_parts: each of these is embedded in this many parts, all of which the loss sees.
+    skips: a step whose loss or gradient is not finite leaves all but the step's number as it was.
     """
 
     start: state_lib.Start
@@ -56,6 +59,7 @@ class Recipe(NamedTuple):
     max_scale: float = 100.0
     micro_batches: int = 1
     cache_parts: int = 1
+    skips: bool = False
     hold: Callable[[Any], Any] = lambda gradient: gradient
 
     @property

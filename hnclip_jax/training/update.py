@@ -42,6 +42,13 @@ def update(
         scale=recipe.model.scale(state.params),
         seen=seen,
     )
+    if recipe.skips:
+        finite = jnp.isfinite(output.terms["loss"]) & jnp.isfinite(output.grad_norm)
+        params, opt_state = jax.tree.map(
+            lambda new, old: jnp.where(finite, new, old),
+            (params, opt_state),
+            (state.params, state.opt_state),
+        )
     now = dataclasses.replace(state, step=state.step + 1, params=params, opt_state=opt_state)
     return now, output
 

@@ -146,7 +146,7 @@ def test_a_save_that_fails_in_the_background_surfaces_at_the_next_call(tmp_path,
 
 def test_what_is_no_fault_of_the_disk_is_not_called_so(tmp_path, monkeypatch):
     class Strange:
-        def result(self):
+        def result(self, timeout):
             raise RuntimeError("something else")
 
     with _opened(tmp_path) as found:

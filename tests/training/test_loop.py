@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import pathlib
 import signal
 import threading
 
@@ -13,18 +14,20 @@ import pytest
 
 from hnclip_jax import types
 from hnclip_jax.parallel import mesh as mesh_lib
-from hnclip_jax.training import loop, state, step
+from hnclip_jax.training import loop, profile, recipe, state, step, stopping
 
 
 class House:
     """Rooms that write down, in order, how they are called.
 
-    losses, norms: of the steps; scores: of the evaluations; mistakes: {event: error to raise}.
+    losses, norms: of the steps; broken: rows of a step that are not finite; scores: of the
+    evaluations; mistakes: {event: error to raise}.
     """
 
     def __init__(self, **plan):
         self.events, self.saved, self.lines, self.weights = [], [], [], []
         self.losses, self.norms, self.scores, self.mistakes = {}, {}, {}, {}
+        self.broken = {}
         self.latest_step, self.closed = None, False
         self.before_step = lambda number: None
         plan = {"log_every": 1, "eval_every": 0, "save_every": 0, **plan}
@@ -37,12 +40,14 @@ class House:
             measure=self.measure,
             evaluate=self.evaluate,
             save_weights=self.save_weights,
+            name_of=lambda row: f"{row} (x{row}.png)",
             checkpoints=self,
             log=self,
+            profile=profile.Profile(range(0), pathlib.Path()),
             meta={"list_sha256": "ab"},
         )
-        start = state.TrainState(np.int32(begun), {}, (), None)
-        return loop.train(rooms, self.plan, start, **options)
+        self.progress = loop.Progress(state.TrainState(np.int32(begun), {}, (), None), **options)
+        return loop.train(rooms, self.plan, self.progress)
 
     def _note(self, event):
         self.events.append(event)
@@ -63,8 +68,12 @@ class House:
         self.before_step(number)
         self._note(f"step {number}")
         loss, norm = self.losses.get(number, 1.0), self.norms.get(number, 1.0)
+        broken = np.array([self.broken.get(number, [-1])])
         output = step.StepOutput(
-            {"loss": jnp.float32(loss)}, jnp.float32(norm), jnp.float32(1), None
+            {"loss": jnp.float32(loss)},
+            jnp.float32(norm),
+            jnp.float32(1),
+            recipe.Seen(None, None, None, None, broken),
         )
         return state.TrainState(np.int32(number), {}, (), None), output
 
@@ -88,6 +97,11 @@ class House:
     def wait(self):
         pass
 
+    def check(self):
+        event = f"check {int(self.progress.state.step)}"
+        if event in self.mistakes:
+            self._note(event)
+
     def advance(self, number):
         pass
 
@@ -106,7 +120,7 @@ def test_the_order_of_things():
         *("batch 3", "step 3"),
         *("batch 4", "step 4", "log 4", "evaluate 4", "recall 4", "save 4", "weights 4"),
     ]
-    assert house.saved[0] == (2, {"list_sha256": "ab", "best": None})
+    assert house.saved[0] == (2, {"list_sha256": "ab", "best": None, "skipped": 0})
     assert house.weights == [{"step": 4}]
     assert house.closed
 
@@ -158,11 +172,63 @@ def test_a_loss_that_is_not_finite_is_never_saved(which, value, due):
     name = {"losses": "loss", "norms": "gradient norm"}[which]
     with pytest.raises(types.UserError) as caught:
         house.run()
-    assert f"the {name} of step 3 is {value}; saved is the state of step 2" in str(caught.value)
+    assert f"the {name} of step 3 is {value} (" in str(caught.value)
+    assert "; saved is the state of step 2" in str(caught.value)
     assert "optim.lr" in str(caught.value)
     assert house.saved[-1][0] == 2
     assert ("log 3" in house.events) == (due == "log")
     assert "evaluate 3" not in house.events
+
+
+def test_the_first_step_and_the_rows_that_are_not_finite_are_told():
+    house = House(total=9, log_every=8)
+    house.losses = {3: math.nan, 4: math.nan, 5: math.nan}
+    house.broken = {3: [-1, 7, 2, -1], 4: [0, 1, 2, 3]}
+    with pytest.raises(types.UserError) as caught:
+        house.run()
+    assert "the loss of step 3 is nan (rows 2 (x2.png), 7 (x7.png) are not finite)" in str(
+        caught.value
+    )
+    assert "train.skip_nonfinite_steps=10" in str(caught.value)
+    assert not house.saved
+
+
+def test_rows_may_all_be_finite_where_the_gradient_is_not():
+    house = House()
+    house.norms = {2: math.inf}
+    with pytest.raises(types.UserError, match=r"norm of step 2 is inf \(the embeddings of all its"):
+        house.run()
+
+
+def test_steps_are_left_out_when_told_counted_and_limited(capsys):
+    house = House(total=9, log_every=3, save_every=3, skip_limit=2)
+    house.losses, house.norms = {2: math.nan, 8: math.inf}, {4: math.nan}
+    house.broken = {2: [3]}
+    with pytest.raises(types.UserError) as caught:
+        house.run()
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == (
+        "the loss of step 2 is nan (rows 3 (x3.png) are not finite); left out (1 of at most 2)"
+    )
+    assert second.startswith("the gradient norm of step 4 is nan")
+    assert "the loss of step 8 is inf" in str(caught.value)
+    assert "one more than train.skip_nonfinite_steps (2) allows" in str(caught.value)
+    assert [(step, meta["skipped"]) for step, meta in house.saved] == [(3, 1), (6, 2)]
+
+
+def test_steps_left_out_before_the_run_went_on_count():
+    house = House(total=9, skip_limit=2)
+    house.losses = {5: math.nan, 6: math.nan}
+    with pytest.raises(types.UserError, match="step 6 is nan"):
+        house.run(begun=4, skipped=1)
+
+
+def test_a_save_that_failed_ends_the_run_at_the_next_step():
+    house = House(total=9, save_every=3)
+    house.mistakes = {"check 4": types.UserError("the last checkpoint could not be saved")}
+    with pytest.raises(types.UserError, match="could not be saved"):
+        house.run()
+    assert house.events[-1] == "check 4"
 
 
 def test_a_first_loss_that_is_not_finite():
@@ -198,14 +264,19 @@ def test_an_evaluation_that_is_owed_comes_first():
     assert house.events == ["evaluate 4", "recall 4", "weights 4"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_run_after_the_step_with_all_saved(number):
+@pytest.mark.parametrize(
+    ("number", "error", "code"),
+    [(signal.SIGINT, stopping.Interrupted, 130), (signal.SIGTERM, stopping.Preempted, 75)],
+)
+def test_a_signal_ends_the_run_after_the_step_saved_at_once(number, error, code):
     before = signal.getsignal(number)
     house = House(total=4, eval_every=2)
     house.before_step = lambda at: at == 2 and os.kill(os.getpid(), number)
-    with pytest.raises(loop.Interrupted, match="stopped after step 2 of 4, which is saved"):
+    with pytest.raises(error, match="stopped after step 2 of 4, which is saved") as caught:
         house.run()
-    assert house.events[-4:] == ["log 2", "evaluate 2", "recall 2", "save 2"]
+    assert caught.value.exit_code == code
+    # No evaluation before it: whoever needs the machine does not wait. It is owed by the next run.
+    assert house.events[-3:] == ["step 2", "log 2", "save 2"]
     assert signal.getsignal(number) is before
     assert house.closed
 
@@ -251,7 +322,7 @@ def among_two(monkeypatch):
 def test_several_processes_stop_where_they_log(among_two):
     house = House(total=6, log_every=2)
     house.before_step = lambda at: at == 3 and signal.raise_signal(signal.SIGINT)
-    with pytest.raises(loop.Interrupted, match="stopped after step 4 of 6"):
+    with pytest.raises(stopping.Interrupted, match="stopped after step 4 of 6"):
         house.run()
     assert among_two == [False, True]  # After the steps 2 and 4, and never in between.
     assert [number for number, _ in house.saved] == [4]

@@ -335,3 +335,32 @@ def test_the_measured_numbers_belong_to_the_step(small_config, loss):
     assert values["train/gamma"] == (0.5 if loss.gamma else 0.0)
     if loss.kind == "info_nce":
         np.testing.assert_allclose(values["train/info_nce"], values["train/loss"], rtol=1e-5)
+
+
+def test_a_step_that_is_not_finite_names_its_rows_and_is_left_out(small_config):
+    setting = Setting(
+        small_config,
+        LOSSES["hn_clip"],
+        LAYOUTS["mesh 4x2"],
+        optimizer=optax.adam(1e-2),
+        skips=True,
+    )
+    table = np.array(_params(setting.model)["text"]["token_embedding"])
+    table[99] = np.nan  # A word that no caption has, but for those that are given it below.
+    began = setting.begin()
+    text = {**began.params["text"], "token_embedding": jax.device_put(table)}
+    began = dataclasses.replace(began, params={**began.params, "text": text})
+    before = jax.device_get((began.params, began.opt_state))
+    spoilt = _batch()
+    spoilt["tokens"][[4, 11], 1] = 99
+    spoilt["index"] = spoilt["index"] + 100
+    now, output = setting.step(began, sharding.put_batch(setting.mesh, spoilt))
+    assert np.isnan(output.terms["loss"])
+    assert sorted(np.asarray(output.seen.broken).ravel())[-3:] == [-1, 104, 111]
+    assert int(now.step) == 1
+    jax.tree.map(np.testing.assert_array_equal, (now.params, now.opt_state), before)
+    now, output = setting.step(now, sharding.put_batch(setting.mesh, _batch()))
+    assert np.isfinite(output.terms["loss"])
+    assert (np.asarray(output.seen.broken) == -1).all()
+    assert int(now.step) == 2
+    assert float(jnp.abs(now.params["image"]["proj"] - before[0]["image"]["proj"]).max()) > 1e-3

@@ -77,8 +77,8 @@ run() {
 for ((done = 0; ; done++)); do
   code=0
   run || code=$?
-  # 0: complete. 2: a mistake, or stopped as asked; the same would happen again.
-  if [[ $code -eq 0 || $code -eq 2 || -n $asked || $done -ge $restarts ]]; then
+  # 0: complete. 2: a mistake, which would happen again. 130: Ctrl-C.
+  if [[ $code -eq 0 || $code -eq 2 || $code -eq 130 || -n $asked || $done -ge $restarts ]]; then
     exit "$code"
   fi
   printf 'gpu_host.sh: ended with code %s; start %s of %s in %s s\n' \
