@@ -270,8 +270,20 @@ def test_help_tells_the_flags_and_an_example(capsys):
     plan.main(["plan", "--help"])
     told = capsys.readouterr().out
     assert "python tools/plan.py --config=" in told
-    for flag in ("topology", "per_chip", "remat", "largest", "boost", "memory_gb", "out"):
+    for flag in ("topology", "per_chip", "remat", "largest", "boost", "rules", "memory_gb", "out"):
         assert f"{flag}:" in told
+
+
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+def test_rules_are_printed_and_nothing_is_compiled(capsys, monkeypatch):
+    monkeypatch.chdir(pathlib.Path(__file__).parent.parent)
+    monkeypatch.setattr(plan_step.Planner, "figures", None)
+    words = ["--config=configs/demo.py", "--topology=cpu:8", "--config.parallel.fsdp=4", "--rules"]
+    plan.main(["plan", *words])
+    told = capsys.readouterr().out
+    assert "cpu:8: 8 devices, fsdp 4" in told
+    assert re.search(r"text/token_embedding +\d+ x \d+ +axis \d in 4", told)
+    assert "MB per device" in told.splitlines()[-1]
 
 
 def _parallel(**fields):

@@ -1,10 +1,13 @@
 """Two real processes train as one process does; only the first of them speaks and writes."""
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -37,35 +40,51 @@ def run_config(write_config, drawn, tmp_path_factory):
     )
 
 
-def _two(run_config, workdir, *own):
+def _two(run_config, workdir, *own, common=(), meanwhile=lambda processes, said: None):
     """Runs two processes of two devices each; returns their exit codes and what they wrote.
 
-    own: words of each process alone, if they are not the same.
+    own: words of each process alone, if they are not the same; common: of both.
+    meanwhile: called with the processes, and a function that gives what the first one said so far.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "hnclip_jax.cli", "train"]
-    command += [f"--config={run_config}", f"--workdir={workdir}"]
+    command += [f"--config={run_config}", f"--workdir={workdir}", *common]
     command += [f"--config.parallel.coordinator=127.0.0.1:{port}"]
     command += ["--config.parallel.process_count=2", "--config.parallel.fsdp=4"]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2"}
-    processes = [
-        subprocess.Popen(
-            [*command, f"--config.parallel.process_index={index}", *own[index : index + 1]],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for index in range(2)
-    ]
-    try:
-        written = [process.communicate(timeout=TIMEOUT_S) for process in processes]
-    finally:
+    written = [workdir.with_name(f"{workdir.name}-{index}") for index in range(2)]
+    with contextlib.ExitStack() as stack:
+        processes = [
+            subprocess.Popen(
+                [*command, f"--config.parallel.process_index={index}", *own[index : index + 1]],
+                env=environment,
+                stdout=stack.enter_context(path.with_suffix(".out").open("w")),
+                stderr=stack.enter_context(path.with_suffix(".err").open("w")),
+            )
+            for index, path in enumerate(written)
+        ]
         for process in processes:
-            process.kill()
-    return [process.returncode for process in processes], written
+            stack.callback(process.kill)
+        meanwhile(processes, written[0].with_suffix(".err").read_text)
+        codes = [process.wait(timeout=TIMEOUT_S) for process in processes]
+    return codes, [
+        tuple(path.with_suffix(stream).read_text() for stream in (".out", ".err"))
+        for path in written
+    ]
+
+
+def _once_said(text, do):
+    """Waits until the first process has said `text`; then calls `do` with the processes."""
+
+    def wait(processes, said):
+        until = time.monotonic() + TIMEOUT_S
+        while text not in said() and time.monotonic() < until:
+            time.sleep(0.05)
+        do(processes)
+
+    return wait
 
 
 @pytest.fixture(scope="module")
@@ -116,11 +135,11 @@ def test_only_the_first_process_speaks(together):
 
 
 @pytest.mark.slow
-def test_one_process_goes_on_from_the_checkpoint_of_two(together, hnclip, run_config):
+def test_one_process_sees_that_two_have_finished(together, hnclip, run_config):
     workdir, _ = together
     ran = hnclip("train", f"--config={run_config}", f"--workdir={workdir}")
     assert ran.code == 0, ran.err
-    assert "goes on after step 3 of 3" in ran.err
+    assert f"nothing is left to do: {workdir} has its 3 steps" in ran.err
 
 
 @pytest.mark.slow
@@ -145,3 +164,56 @@ def test_processes_of_different_settings_stop_with_one_line_each(run_config, own
         assert said in last
         assert "start the same command on every host" in last
     assert not workdir.exists()
+
+
+@pytest.mark.slow
+def test_sigterm_to_one_of_two_ends_both_and_one_goes_on_as_if_nothing_was(
+    together, hnclip, run_config
+):
+    workdir = run_config.parent / "preempted"
+    # While they compile, so that the word is there before the first step is done.
+    tell = _once_said("parameters", lambda both: both[1].send_signal(signal.SIGTERM))
+    codes, written = _two(run_config, workdir, meanwhile=tell)
+    assert codes == [75, 75], written
+    assert "of 3, which is saved; the same command goes on from there" in written[0][1]
+    ran = hnclip("train", f"--config={run_config}", f"--workdir={workdir}", devices=4)
+    assert ran.code == 0, ran.err
+    assert "goes on after step" in ran.err
+    found, expected = _lines(workdir), _lines(together[0])
+    assert [line["step"] for line in found] == [1, 2, 3, 3]
+    for one, other in zip(found[:STEPS], expected[:STEPS], strict=True):
+        np.testing.assert_allclose(one["train/loss"], other["train/loss"], rtol=TOLERANCE)
+    assert found[STEPS] == expected[STEPS]
+
+
+@pytest.mark.slow
+def test_one_that_is_killed_takes_the_other_with_it_for_a_new_start(run_config):
+    workdir = run_config.parent / "killed"
+    codes, written = _two(
+        run_config,
+        workdir,
+        common=("--config.train.steps=100000",),
+        meanwhile=_once_said("step 5/", lambda both: both[1].kill()),
+    )
+    assert codes == [75, -signal.SIGKILL], written
+    last = written[0][1].splitlines()[-1]
+    assert last.startswith("hnclip train: process 0 of 2 lost another one, or the way to it (")
+    assert "start all of them again" in last
+
+
+@pytest.mark.slow
+def test_a_picture_that_only_one_of_two_meets_ends_both_with_its_line(run_config):
+    rows = json.loads((run_config.parent / "list.json").read_text())
+    broken = run_config.parent / "broken.png"
+    broken.write_bytes(b"no picture")
+    rows[40]["filename"] = str(broken)
+    (run_config.parent / "broken.json").write_text(json.dumps(rows))
+    codes, written = _two(
+        run_config,
+        run_config.parent / "spoilt",
+        common=(f"--config.data.train={run_config.parent / 'broken.json'}",),
+    )
+    assert codes == [2, 2], written
+    lines = [err.splitlines()[-1] for _, err in written]
+    assert all("broken.png" in line and line.startswith("hnclip train: ") for line in lines)
+    assert sum("cannot go on: " in line for line in lines) == 1

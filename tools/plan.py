@@ -4,7 +4,8 @@
         --per_chip=32 --remat=full --config.train.micro_batches=1 --config.parallel.fsdp=16
 
 The real step is compiled ahead of time by the TPU's own compiler (pip install 'hnclip_jax[plan]'),
-or for so many CPU devices (cpu:8). docs/planning.md says what each line means.
+or for so many CPU devices (cpu:8). docs/planning.md says what each line means. --rules compiles
+nothing and prints how every parameter lies on the mesh.
 """
 
 import json
@@ -21,7 +22,7 @@ from ml_collections import config_flags
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from hnclip_jax import config, types
-from tools import plan_chips, plan_largest, plan_step, program
+from tools import plan_chips, plan_largest, plan_rules, plan_step, program
 
 _REMAT = ("none", "dots", "full")
 
@@ -55,6 +56,9 @@ def main(argv: Sequence[str]) -> None:
     jax.config.update("jax_platforms", "cpu")
     settings = _settings(values)
     targets = plan_chips.find(values.topology, int(values.memory_gb * 1e9))
+    if values.rules:
+        _print_rules(settings, targets)
+        return
     planner = plan_step.Planner(settings, lambda text: print(text, file=sys.stderr, flush=True))
     rows = []
     for target in targets:
@@ -85,6 +89,7 @@ def _flags(argv: Sequence[str]) -> flags.FlagValues:
     flags.DEFINE_list("remat", None, "none, dots, full: one or several; as in the config", **define)
     flags.DEFINE_boolean("largest", True, "look for the largest batch: some compilations", **define)
     flags.DEFINE_boolean("boost", True, "compare with gamma 0: one more compilation", **define)
+    flags.DEFINE_boolean("rules", False, "print where every parameter lies, and end", **define)
     flags.DEFINE_float("memory_gb", 0, "GB of a device, instead of the chip's own", 0, **define)
     flags.DEFINE_string("out", None, "JSON file to write", **define)
     return values
@@ -116,6 +121,13 @@ def _settings(values: flags.FlagValues) -> config.Config:
             "model.preset is empty; name the architecture, weights are not read to plan"
         )
     return settings
+
+
+def _print_rules(settings: config.Config, targets: Sequence[plan_chips.Target]) -> None:
+    for target in targets:
+        devices = len(target.devices)
+        print(f"\n{target.name}: {devices} devices, fsdp {settings.parallel.fsdp}\n")
+        print(plan_rules.table(plan_rules.of(settings, target)), flush=True)
 
 
 def _per_chip(settings: config.Config, target: plan_chips.Target) -> int:

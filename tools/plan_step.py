@@ -116,11 +116,9 @@ def _figures(settings: config.Config, target: plan_chips.Target) -> Figures:
     Raises:
       types.UserError: if the settings do not fit the target, or the compiler gives up.
     """
-    mesh = mesh_lib.create(settings.parallel, target.devices)
+    mesh, recipe = _parts(settings, target)
     train = settings.train
     mesh_lib.check_batch(mesh, train.global_batch_size, train.micro_batches * train.gradient_cache)
-    encoder = pretrained.from_group(settings.model)
-    recipe = parts.recipe(settings, encoder, _STEPS, pairs=train.global_batch_size * _STEPS)
     began, batch = _state(recipe, mesh), _batch(recipe, mesh, train.global_batch_size)
     try:
         compiled = step.build(recipe, mesh).lower(began, batch).compile()
@@ -134,10 +132,10 @@ def _figures(settings: config.Config, target: plan_chips.Target) -> Figures:
     fits = not target.memory or peak <= target.memory
     return Figures(
         fault="" if fits else f"needs {peak / 1e9:.2f} GB of {target.memory / 1e9:.2f} GB",
-        parameters=_bytes(began.params),
-        frozen=_bytes((began.reference, began.base)),
-        optimizer=_bytes(began.opt_state),
-        batch=_bytes(batch),
+        parameters=bytes_of(began.params),
+        frozen=bytes_of((began.reference, began.base)),
+        optimizer=bytes_of(began.opt_state),
+        batch=bytes_of(batch),
         temporaries=memory.temp_size_in_bytes,
         program=extra,
         peak=peak,
@@ -145,6 +143,24 @@ def _figures(settings: config.Config, target: plan_chips.Target) -> Figures:
         moved=int(compiled.cost_analysis().get("bytes accessed", 0) * program.loops),
         collectives=program.collectives,
     )
+
+
+def begin(settings: config.Config, target: plan_chips.Target) -> state.TrainState:
+    """Returns the train state of a run on a target, as shapes with their places; none is made.
+
+    Raises:
+      types.UserError: if the settings do not fit the target.
+    """
+    mesh, recipe = _parts(settings, target)
+    return _state(recipe, mesh)
+
+
+def _parts(settings: config.Config, target: plan_chips.Target) -> tuple[jax.sharding.Mesh, Any]:
+    """Returns the mesh and the recipe of a run."""
+    mesh = mesh_lib.create(settings.parallel, target.devices)
+    encoder = pretrained.from_group(settings.model)
+    pairs = settings.train.global_batch_size * _STEPS
+    return mesh, parts.recipe(settings, encoder, _STEPS, pairs=pairs)
 
 
 def _state(recipe: Any, mesh: jax.sharding.Mesh) -> state.TrainState:
@@ -175,7 +191,7 @@ def _batch(recipe: Any, mesh: jax.sharding.Mesh, pairs: int) -> dict[str, jax.Sh
     }
 
 
-def _bytes(tree: Any) -> int:
+def bytes_of(tree: Any) -> int:
     """Returns the bytes of one device's part of a tree."""
     return sum(
         math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize

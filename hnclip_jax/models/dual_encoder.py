@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from hnclip_jax import types, vectors
-from hnclip_jax.models import presets, text, transformer, vision
+from hnclip_jax.models import placement, presets, text, transformer, vision
 
 INITIAL_LOGIT_SCALE = math.log(1 / 0.07)
 
@@ -97,6 +97,10 @@ class DualEncoder:
         fields = {}
         if images is not None:
             fields |= self._embed_images(compute, params, images, tokens, pool_patches)
+        if images is not None and ids is not None:
+            # The vision tower keeps and computes more: it runs back when the text tower is done.
+            fields["image"], text_params = placement.after(fields["image"], params["text"])
+            params = {**params, "text": text_params}
         if ids is not None:
             fields |= self._embed_ids(compute, params, ids, tokens, pool_words, words_normed)
         return types.Embeddings(**fields)

@@ -80,8 +80,7 @@ class Text(nn.Module):
         normal = nn.initializers.normal
         table = self.param("token_embedding", normal(0.02), (config.vocab_size, width))
         positions = self.param("position_embedding", normal(0.01), (config.context_length, width))
-        # take() gives NaN for an id beyond the table, where plain indexing gives the last row.
-        x = jnp.take(table, ids, axis=0).astype(dtype)
+        x = self.compute.look_up(table, ids).astype(dtype)
         x = x + positions[: ids.shape[1]].astype(dtype)[None]
         # No padding mask: what follows the end token cannot reach it backwards.
         x = transformer.run_blocks(x, config.text, self.compute, causal=True)

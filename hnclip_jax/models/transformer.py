@@ -1,4 +1,4 @@
-"""MLP, attention, block, and the stack of blocks: scanned or written out, with or without remat.
+"""MLP, attention layer, block, the stack of blocks: scanned or written out, with or without remat.
 
 T stands for the positions of a tower here: S in the text tower, patches plus class token in the
 vision tower.
@@ -10,13 +10,12 @@ import re
 from collections.abc import Callable, Mapping
 
 import jax
-import jax.extend
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
 from hnclip_jax import types
-from hnclip_jax.models import presets
+from hnclip_jax.models import attention, placement, presets, product
 
 Constrain = Callable[[types.Array], types.Array]
 Pool = Callable[[types.Array], types.Array]
@@ -44,12 +43,14 @@ class Compute:
       "full" (whole blocks).
     constrain: called on the [B, T, W] input of every block; on a mesh it pins activations to the
       batch axes, which the compiler would split by width once the weights are split.
+    look_up: of the token table; on a mesh its gradient arrives split as the table is.
     """
 
     dtype: str = "float32"
     scan_layers: bool = True
     remat: str = "none"
     constrain: Constrain = identity
+    look_up: placement.LookUp = placement.look_up
 
     def __post_init__(self) -> None:
         for name, valid in (
@@ -75,6 +76,7 @@ def dense(features: int, std: float, compute: Compute, name: str) -> nn.Dense:
         features,
         dtype=jnp.dtype(compute.dtype),
         precision=compute.precision,
+        dot_general=product.dot_general,
         kernel_init=nn.initializers.normal(std),
         name=name,
     )
@@ -104,66 +106,6 @@ def activate(name: str, x: types.Array) -> types.Array:
     )
 
 
-def attention(
-    query: types.Array, key: types.Array, value: types.Array, *, causal: bool, precision: str | None
-) -> types.Array:
-    """Returns softmax(q k^T / sqrt(P)) v, by cuDNN where it has a kernel, else by two einsums.
-
-    Args:
-      query, key, value: [B, T, H, P], one dtype.
-      causal: whether position t sees only the positions up to t.
-      precision: of the two products; the kernel takes bfloat16 only and has no choice.
-
-    Returns:
-      [B, T, H, P], dtype of `value`.
-    """
-    if _cudnn_fits(query):
-        return fused_attention(query, key, value, causal=causal)
-    return plain_attention(query, key, value, causal=causal, precision=precision)
-
-
-def plain_attention(
-    query: types.Array, key: types.Array, value: types.Array, *, causal: bool, precision: str | None
-) -> types.Array:
-    """Returns `attention` as einsums with heads before positions; softmax in float32."""
-    query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))  # [B, H, T, P]
-    logits = query.shape[-1] ** -0.5 * jnp.einsum(
-        "bhtp,bhup->bhtu", query, key, precision=precision, preferred_element_type=jnp.float32
-    )
-    if causal:
-        seen = np.tri(query.shape[2], dtype=bool)[None, None]
-        logits = jnp.where(seen, logits, -jnp.inf)
-    weights = jax.nn.softmax(logits, axis=-1).astype(value.dtype)
-    return jnp.einsum("bhtu,bhup->bhtp", weights, value, precision=precision).swapaxes(1, 2)
-
-
-def fused_attention(
-    query: types.Array,
-    key: types.Array,
-    value: types.Array,
-    *,
-    causal: bool,
-    implementation: str = "cudnn",
-) -> types.Array:
-    """Returns `attention` from one kernel that never stores the T x T weights."""
-    return jax.nn.dot_product_attention(
-        query, key, value, is_causal=causal, implementation=implementation
-    )
-
-
-def _cudnn_fits(query: types.Array) -> bool:
-    # Asked while tracing, never at import. jax.lax.platform_dependent does not serve: it traces
-    # both branches, and tracing cuDNN's fails on a machine without cuDNN.
-    length, width = query.shape[1], query.shape[3]
-    # The backward pass refuses odd lengths, which most vision towers have: their class token.
-    if query.dtype != jnp.bfloat16 or length % 2 or width % 8 or width > 128:
-        return False
-    backend = jax.extend.backend.get_backend()
-    if "cuda" not in backend.platform_version:
-        return False
-    return float(backend.local_devices()[0].compute_capability) >= 8.0
-
-
 class Attention(nn.Module):
     """Multi-head self-attention with separate query, key, value and out kernels, each [W, W]."""
 
@@ -178,9 +120,9 @@ class Attention(nn.Module):
             dense(width, width**-0.5, compute, name)(x).reshape(*x.shape[:2], self.tower.heads, -1)
             for name in ("query", "key", "value")
         )
-        x = attention(query, key, value, causal=self.causal, precision=compute.precision).reshape(
-            x.shape
-        )
+        x = attention.attention(
+            query, key, value, causal=self.causal, precision=compute.precision
+        ).reshape(x.shape)
         return dense(width, _residual_std(self.tower), compute, "out")(x)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -46,20 +47,31 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
+def rule_of(path: str) -> tuple[str, str]:
+    """Returns the line of RULES that places the array at `path`.
+
+    Raises:
+      ValueError: if none does; a new parameter needs one.
+    """
+    for rule in RULES:
+        if re.search(rule[0], path):
+            return rule
+    raise ValueError(f"no rule of parallel.sharding.RULES matches {path!r}")
+
+
 def state_shardings(mesh: Mesh, abstract_state: Any) -> Any:
     """Returns the NamedSharding of every leaf of a tree of shapes (parameters or a train state).
 
     Raises:
-      ValueError: if a path matches no rule; a new parameter needs a line in RULES.
+      ValueError: if a path matches no rule.
     """
 
     def place(path: tuple, leaf: Any) -> NamedSharding:
         name = path_of(path)
-        for pattern, tactic in RULES:
-            if re.search(pattern, name):
-                spec = P() if tactic == "copy" else _split(leaf.shape, mesh.shape["fsdp"], name)
-                return NamedSharding(mesh, spec)
-        raise ValueError(f"no rule of parallel.sharding.RULES matches {name!r}")
+        _, tactic = rule_of(name)
+        return NamedSharding(
+            mesh, P() if tactic == "copy" else _split(leaf.shape, mesh.shape["fsdp"], name)
+        )
 
     return jax.tree_util.tree_map_with_path(place, abstract_state)
 
@@ -99,7 +111,46 @@ def put_batch(mesh: Mesh, rows: types.Batch) -> types.Batch:
     }
 
 
+def put_whole(tree: Any, shardings: Any) -> Any:
+    """Returns global arrays made of host arrays that every process has whole.
+
+    `jax.device_put` would gather every array from all processes, to see that they are equal.
+    """
+
+    def put(value: types.Array, where: NamedSharding) -> jax.Array:
+        array = np.asarray(value)
+        return jax.make_array_from_callback(array.shape, where, lambda index: array[index])
+
+    return jax.tree.map(put, tree, shardings)
+
+
 def pin_to_batch(mesh: Mesh) -> Callable[[types.Array], types.Array]:
     """Returns the `constrain` function of the towers: activations split by rows, not by width."""
     sharding = batch_sharding(mesh)
     return lambda activations: jax.lax.with_sharding_constraint(activations, sharding)
+
+
+def look_up(mesh: Mesh) -> Callable[[types.Array, types.Array], types.Array]:
+    """Returns the text tower's look-up in a table that lies split: (table, ids) -> rows.
+
+    Left to itself, the compiler adds up the gradient of the whole table on every device. Here each
+    device gets the sum of its own part: half the traffic, and no second table in memory.
+    """
+    rows, parts = P(mesh_lib.AXES), mesh.shape["fsdp"]
+
+    def look_up(table: types.Array, ids: types.Array) -> types.Array:
+        split = _split(table.shape, parts, "token_embedding")
+
+        def local(part: types.Array, ids: types.Array) -> types.Array:
+            if split == P():
+                whole = jax.lax.pcast(part, mesh_lib.AXES, to="varying")
+            else:
+                # Backward these lines run from last to first: what is added over "data" is a part.
+                part = jax.lax.pcast(part, "data", to="varying")
+                axis = tuple(split).index("fsdp")
+                whole = jax.lax.all_gather(part, "fsdp", axis=axis, tiled=True)
+            return jnp.take(whole, ids, axis=0)
+
+        return jax.shard_map(local, mesh=mesh, in_specs=(split, rows), out_specs=rows)(table, ids)
+
+    return look_up

@@ -143,24 +143,24 @@ def build(
         optim.lr. optim.method_lr goes before them.
     """
 
-    def adam(decay: float, lr: float, factor: float = 1.0) -> optax.GradientTransformation:
+    def adamw(decay: float, lr: float, factor: float = 1.0) -> optax.GradientTransformation:
         rate = schedule(dataclasses.replace(optim, lr=lr), total_steps)
         return optax.chain(
-            optax.scale_by_adam(optim.b1, optim.b2, optim.eps),
+            _adam(optim),
             optax.add_decayed_weights(decay),
             optax.scale_by_learning_rate(lambda step: factor * rate(step)),
         )
 
     groups_of = {
-        "decayed": adam(optim.weight_decay, optim.lr),
-        "plain": adam(0.0, optim.lr),
-        "logit_scale": adam(0.0, optim.lr, optim.logit_scale_rate),
+        "decayed": adamw(optim.weight_decay, optim.lr),
+        "plain": adamw(0.0, optim.lr),
+        "logit_scale": adamw(0.0, optim.lr, optim.logit_scale_rate),
         "frozen": optax.set_to_zero(),
     }
     for term in params.get("method", {}):
         lr = optim.method_lr or (rates or {}).get(term) or optim.lr
-        groups_of[f"method/{term}/decayed"] = adam(optim.weight_decay, lr)
-        groups_of[f"method/{term}/plain"] = adam(0.0, lr)
+        groups_of[f"method/{term}/decayed"] = adamw(optim.weight_decay, lr)
+        groups_of[f"method/{term}/plain"] = adamw(0.0, lr)
     update = optax.partition(groups_of, labels(optim, params))
     if optim.max_grad_norm:
         clip = optax.masked(optax.clip_by_global_norm(optim.max_grad_norm), trained(optim, params))
@@ -172,6 +172,26 @@ def build(
         return hold_positions(optim, moves), state
 
     return optax.GradientTransformation(update.init, update_rest)
+
+
+def _adam(optim: groups.OptimGroup) -> optax.GradientTransformation:
+    """Returns Adam's direction, its first moment kept in `optim.mu_dtype`, float32 inside."""
+    inner = optax.scale_by_adam(optim.b1, optim.b2, optim.eps)
+    kept = jnp.dtype(optim.mu_dtype)
+    if kept == jnp.float32:
+        return inner
+
+    # optax's own mu_dtype rounds b1 to that type as well: 0.9 would be 0.898, and 0.999 be 1.
+    def init(params: Any) -> optax.ScaleByAdamState:
+        state = inner.init(params)
+        return state._replace(mu=optax.tree.cast(state.mu, kept))
+
+    def update(gradient: Any, state: optax.ScaleByAdamState, params: Any = None) -> tuple:
+        state = state._replace(mu=optax.tree.cast(state.mu, jnp.float32))
+        moves, state = inner.update(gradient, state, params)
+        return moves, state._replace(mu=optax.tree.cast(state.mu, kept))
+
+    return optax.GradientTransformation(init, update)
 
 
 def labels(optim: groups.OptimGroup, params: Any) -> Any:

@@ -121,7 +121,7 @@ def create(
         shardings = sharding.state_shardings(mesh, jax.eval_shape(build_all, key))
         return jax.jit(build_all, out_shardings=shardings)(key)
     shardings = sharding.state_shardings(mesh, jax.eval_shape(build, params, key))
-    params = jax.device_put(params, sharding.state_shardings(mesh, params))
+    params = sharding.put_whole(params, sharding.state_shardings(mesh, params))
     return jax.jit(build, out_shardings=shardings)(params, key)
 
 

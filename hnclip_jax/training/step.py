@@ -1,5 +1,6 @@
 """The compiled train step, and its two mappings over devices: mesh and pmap."""
 
+import dataclasses
 from collections.abc import Callable
 
 import jax
@@ -67,6 +68,7 @@ def build_measure(recipe: Recipe) -> Callable[[StepOutput, int], dict[str, types
 
 
 def _map_over_mesh(recipe: Recipe, mesh: Mesh) -> Step:
+    recipe = _looking_up(recipe, mesh)
     rows, everywhere = P(mesh_lib.AXES), P()
 
     contrast = jax.shard_map(
@@ -84,9 +86,20 @@ def _map_over_mesh(recipe: Recipe, mesh: Mesh) -> Step:
     )
 
     def step(state, batch):
-        return update(recipe, state, batch, layout)
+        now, output = update(recipe, state, batch, layout)
+        # Left to itself, the compiler may split moments otherwise than they came; the next step
+        # would then be compiled anew.
+        place = sharding.state_shardings(mesh, now)
+        return jax.lax.with_sharding_constraint(now, place), output
 
     return jax.jit(step, donate_argnums=0)
+
+
+def _looking_up(recipe: Recipe, mesh: Mesh) -> Recipe:
+    """Returns the recipe, whose model looks tokens up in a table that lies split over `mesh`."""
+    compute = dataclasses.replace(recipe.model.compute, look_up=sharding.look_up(mesh))
+    model = dataclasses.replace(recipe.model, compute=compute)
+    return recipe._replace(start=dataclasses.replace(recipe.start, model=model))
 
 
 def _contrast(recipe: Recipe, axis_name: str | tuple[str, ...]) -> Callable:

@@ -144,6 +144,18 @@ def test_remat_recomputes_what_it_says(params, split, batch, scan_layers):
     assert counts["full"] - counts["none"] == 7 * blocks
 
 
+def test_the_vision_tower_runs_back_when_the_text_tower_is_done(params, batch):
+    made = jax.make_jaxpr(jax.grad(lambda p: _loss(SCANNED, p, batch)))(params).jaxpr
+    gradient = jax.tree.unflatten(jax.tree.structure(params), made.outvars)
+    (turn,) = (eqn for eqn in made.eqns if eqn.primitive.name == "optimization_barrier")
+    # One variable is the embedding's gradient, all others are the whole of the text tower's.
+    assert set(turn.outvars[1:]) == set(jax.tree.leaves(gradient["text"]))
+    before = {out for eqn in made.eqns[: made.eqns.index(turn)] for out in eqn.outvars}
+    assert not before & set(jax.tree.leaves(gradient["image"]["blocks"]))
+    alone = jax.make_jaxpr(lambda p: SCANNED.encode_image(p, batch[0]))(params)
+    assert "optimization_barrier" not in str(alone)
+
+
 def test_bfloat16_keeps_float32_parameters_and_results(params, batch, exact):
     encoder = dual_encoder.create(MODEL, dtype="bfloat16")
     found = jit(lambda p: encoder.embed(p, *batch, tokens=True))(params)

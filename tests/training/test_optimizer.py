@@ -1,5 +1,7 @@
 """Optimiser: schedule, what decays, what trains, and AdamW against a plain numpy version."""
 
+import contextlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,10 @@ from jax.sharding import PartitionSpec as P
 
 from hnclip_jax import groups, types
 from hnclip_jax.models import dual_encoder, presets
-from hnclip_jax.training import optimizer
+from hnclip_jax.parallel import mesh as mesh_lib
+from hnclip_jax.parallel import sharding
+from hnclip_jax.training import checkpoint, optimizer
+from hnclip_jax.training import state as state_lib
 
 
 def _rates(optim, total):
@@ -66,8 +71,11 @@ def _params():
     }
 
 
-def _adamw(value, gradients, rates, *, decay, b1=0.9, b2=0.999, eps=1e-8):
-    """AdamW as in the paper (arXiv 1711.05101, algorithm 2), in float64."""
+def _adamw(value, gradients, rates, *, decay, b1=0.9, b2=0.999, eps=1e-8, kept=np.float64):
+    """AdamW as in the paper (arXiv 1711.05101, algorithm 2), in float64.
+
+    Between steps the first moment is kept in the type `kept`.
+    """
     value = np.asarray(value, np.float64)
     first, second = np.zeros_like(value), np.zeros_like(value)
     for count, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
@@ -75,6 +83,7 @@ def _adamw(value, gradients, rates, *, decay, b1=0.9, b2=0.999, eps=1e-8):
         second = b2 * second + (1 - b2) * gradient**2
         move = first / (1 - b1**count) / (np.sqrt(second / (1 - b2**count)) + eps)
         value = value - rate * (move + decay * value)
+        first = first.astype(kept).astype(np.float64)
     return value
 
 
@@ -101,6 +110,70 @@ def test_three_steps_equal_adamw_in_numpy():
             pick(params), [np.float64(pick(g)) for g in gradients], [0.1 * factor] * 3, decay=decay
         )
         np.testing.assert_allclose(pick(moved), expected, rtol=1e-5)
+
+
+def test_a_first_moment_in_bfloat16_is_rounded_between_steps_and_nowhere_else():
+    # Of a beta that bfloat16 does not have: 0.99 would be 0.988.
+    optim = groups.OptimGroup(lr=0.1, b1=0.99, schedule="constant", mu_dtype="bfloat16")
+    params = _params()
+    rng = np.random.default_rng(3)
+    gradients = [
+        jax.tree.map(lambda p: rng.normal(size=p.shape).astype("f4"), params) for _ in range(5)
+    ]
+    found, state = _walk(optim, params, gradients)
+    steps = [np.float64(gradient["image"]["proj"]) for gradient in gradients]
+    expected, exact = (
+        _adamw(params["image"]["proj"], steps, [0.1] * 5, decay=0.01, b1=0.99, kept=kept)
+        for kept in (jnp.bfloat16, np.float64)
+    )
+    np.testing.assert_allclose(found["image"]["proj"], expected, rtol=0, atol=3e-5)
+    assert np.abs(expected - exact).max() > 3e-4
+    # A first moment of each of the three parameters, and no other state, is in bfloat16.
+    kinds = [leaf.dtype.name for leaf in jax.tree.leaves(state)]
+    assert (kinds.count("bfloat16"), kinds.count("float32")) == (3, 3)
+
+
+@pytest.mark.parametrize(("dtype", "same"), [("float32", True), ("bfloat16", False)])
+def test_a_first_moment_in_float32_is_the_program_of_optax(dtype, same):
+    found, expected = (
+        jax.make_jaxpr(lambda params, adam=adam: adam.update(params, adam.init(params)))(_params())
+        for adam in (optimizer._adam(groups.OptimGroup(mu_dtype=dtype)), optax.scale_by_adam())
+    )
+    assert (str(found) == str(expected)) == same
+
+
+def test_a_moment_in_bfloat16_lies_split_and_comes_back_from_a_checkpoint(tmp_path):
+    mesh = mesh_lib.create(groups.ParallelGroup(fsdp=4))
+    params = jax.device_put(_params_to_split(), sharding.state_shardings(mesh, _params_to_split()))
+    optim = groups.OptimGroup(mu_dtype="bfloat16")
+    shapes = jax.eval_shape(optimizer.build(optim, params, 9).init, params)
+    places = sharding.state_shardings(mesh, shapes)
+    rng = np.random.default_rng(5)
+    drawn = jax.tree.map(
+        lambda leaf: np.asarray(9 * rng.normal(size=leaf.shape), leaf.dtype), shapes
+    )
+    made = state_lib.TrainState(
+        jax.device_put(np.int32(3), sharding.replicated(mesh)),
+        params,
+        jax.device_put(drawn, places),
+        None,
+    )
+    with contextlib.closing(checkpoint.Checkpoints(tmp_path, 1)) as found:
+        found.save(made, {})
+        found.wait()
+        back = found.restore(state_lib.abstract_like(made))
+    (moment,) = (
+        leaf
+        for path, leaf in jax.tree_util.tree_leaves_with_path(back.opt_state)
+        if leaf.dtype == jnp.bfloat16 and leaf.ndim == 2
+    )
+    assert moment.sharding.spec == P("fsdp", None)
+    assert moment.addressable_shards[0].data.nbytes == moment.size * 2 // 4
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(back.opt_state), drawn)
+
+
+def _params_to_split():
+    return {"text": {"token_embedding": jnp.ones((16, 4))}, "logit_scale": jnp.array(2.0)}
 
 
 def test_clipping_uses_the_norm_of_what_trains_only():
