@@ -1,4 +1,8 @@
-"""Five steps come to the same on every mesh, by pmap and with several processes, cached or not."""
+"""Five steps come to the same on every mesh, by pmap and with several processes, cached or not.
+
+A word's best patch may be a near tie. Where rounding turns it, the loss stays and its gradient
+jumps; the settings of five_steps.py have no such tie.
+"""
 
 import dataclasses
 import functools
@@ -58,9 +62,16 @@ def _close(found, expected):
             np.testing.assert_allclose(found[name], values, atol=limit, rtol=0, err_msg=name)
 
 
+# Every layout once, each way of embedding several times; all nine pairs were seen to hold.
 @pytest.mark.parametrize(
     ("layout", "parts"),
-    [(layout, parts) for layout in LAYOUTS for parts in (1, 2)][1:],
+    [
+        ("one device", 2),
+        ("mesh 8x1", 1),
+        ("mesh 4x2", 2),
+        ("mesh 1x8", 1),
+        ("pmap 8", 2),
+    ],
 )
 def test_devices_of_one_process(small_config, layout, parts):
     _close(_run(small_config, layout, parts), _run(small_config, "one device", 1))
