@@ -84,9 +84,13 @@ class Hosts:
         return " / ".join(text.rpartition("\n")[2] for text in said)
 
     def goes_on_after(self) -> int | None:
-        """Returns the step after which process 0 said that it goes on; None if it did not."""
+        """Returns the step after which process 0 said that it goes on; None if it did not.
+
+        A run that was complete already says so in other words.
+        """
         said = self._logs[0].read_text(errors="replace")
-        found = re.search(r"^goes on after step (\d+) of", said, re.MULTILINE)
+        words = r"^(?:goes on after step|nothing is left to do: .* has its) (\d+) (?:of|steps)"
+        found = re.search(words, said, re.MULTILINE)
         return int(found[1]) if found else None
 
 

@@ -13,8 +13,8 @@ from hnclip_jax.commands import pictures, reading, sources
 from hnclip_jax.data import tokenizer
 from hnclip_jax.evaluation import cache, fused, protocol
 from hnclip_jax.models import dual_encoder
+from hnclip_jax.parallel import compiled, sharding
 from hnclip_jax.parallel import mesh as mesh_lib
-from hnclip_jax.parallel import sharding
 from hnclip_jax.training import logging
 from hnclip_jax.weights import files
 
@@ -84,10 +84,11 @@ def load(values: flags.FlagValues, imported: pretrained.Imported | None = None) 
     imported = imported or find(values)
     logging.say(imported.summary())
     model, params = imported.load(reading.group(values, dtype=values.dtype))
+    compiled.keep(compiled.AUTO)
     mesh = mesh_lib.create(groups.ParallelGroup())
     # Padding makes any batch size right, so it is rounded and not refused.
     batch_size = -(-max(values.batch_size, 1) // mesh.size) * mesh.size
-    params = jax.device_put(params, sharding.state_shardings(mesh, params))
+    params = sharding.put_whole(params, sharding.state_shardings(mesh, params))
     return Loaded(model, params, mesh, batch_size, imported.provenance())
 
 

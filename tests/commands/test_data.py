@@ -235,5 +235,5 @@ def test_ctrl_c_leaves_cleanly(tmp_path):
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(ran.pid, signal.SIGKILL)
-    assert ran.returncode == 2
+    assert ran.returncode == 130
     assert message == "hnclip data: stopped at once; what was saved before is untouched\n"

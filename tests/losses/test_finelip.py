@@ -15,7 +15,7 @@ from tests.losses import reference
 
 PAIRS, PATCHES, WORDS, WIDTH, KEPT = 8, 6, 7, 10, 3
 SAME = np.array([0, 1, 2, 1, 4, 5, 0, 7], np.int32)
-TOLERANCE = 5e-6
+TOLERANCE = 1e-5
 
 
 def settings(**method):

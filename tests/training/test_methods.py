@@ -1,5 +1,6 @@
 """Every method in the compiled step: on any mesh, with the boost and without, adapters alone."""
 
+import dataclasses
 import functools
 
 import jax
@@ -78,7 +79,13 @@ class Case:
 
     def batch(self, seed=0):
         config = self.recipe.model.config
-        sizes = example.Sizes(config.image_size, config.patch_size, config.context_length)
+        sizes = example.Sizes(
+            config.image_size,
+            config.patch_size,
+            config.context_length,
+            config.begin_id,
+            config.end_id,
+        )
         rows = example.batch(sizes, ROWS, self.recipe.objective.inputs, self.method, seed)
         rows["pair_id"][5] = 2
         for name in ("has_crop", "has_edge", "has_local"):
@@ -124,7 +131,6 @@ def test_loss_and_gradient_equal_one_device(small_config, name, layout):
 
 
 CACHED = [
-    ("structxlip", "one", (1, 4), {}),
     ("finelip", "4x2", (1, 2), {}),
     ("goal", "pmap", (1, 2), {"kind": "frozen"}),
     ("clip", "one", (2, 4), {"token_weight": 1.0}),
@@ -143,8 +149,11 @@ def test_a_batch_embedded_in_parts_has_the_whole_s_gradient(
 
 
 def test_parts_bound_the_memory_of_the_towers(small_config):
+    # Of few words: their table's gradient does not become smaller with the parts.
+    config = dataclasses.replace(small_config, vocab_size=200)
+
     def temporaries(parts):
-        case = Case(small_config, "clip", parts=(1, parts))
+        case = Case(config, "clip", parts=(1, parts))
         compiled = case.step.lower(case.begin(), case.batch()).compile()
         return compiled.memory_analysis().temp_size_in_bytes
 
@@ -169,7 +178,7 @@ def _without_boost(small_config, name):
     return Case(small_config, name, gamma=0.0)
 
 
-@pytest.mark.parametrize("name", ["longclip", "finelip", "structxlip", "dora"])
+@pytest.mark.parametrize("name", ["longclip", "finelip", "goal", "dora"])
 def test_gamma_0_is_the_method_without_the_boost_bit_for_bit(small_config, name):
     plain = Case(small_config, name, kind="info_nce").run(2)
     nothing = _without_boost(small_config, name).run(2)
