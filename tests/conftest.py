@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import importlib.metadata
 import io
 import os
 import shutil
@@ -14,8 +15,10 @@ from unittest import mock
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
     + " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    + " --xla_cpu_use_fusion_emitters=false"
 )
+# An unknown flag ends the program, and newer releases do not know this one.
+if importlib.metadata.version("jaxlib").startswith("0.10."):
+    os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 # And many tests compile the same programs; so do the processes that some of them start.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="hnclip-compiled-")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
