@@ -81,7 +81,7 @@ def _lines(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("name", ["finelip", "goal", "structxlip", "dora"])
+@pytest.mark.parametrize("name", ["finelip", "structxlip", "dora"])
 def test_a_method_trains_goes_on_exactly_and_exports(run, hnclip, drawn, name, tmp_path):
     whole, ran = run(name, f"{name}_whole")
     parts, _ = run(name, f"{name}_parts", "--stop_after=2")
