@@ -26,7 +26,9 @@ EACH = "--config.train.save_every_steps=1"
 
 def _checkpoints(workdir):
     """Returns the steps whose checkpoints are complete."""
-    return sorted(int(p.parent.name) for p in workdir.glob("checkpoints/*/commit_success.txt"))
+    # One that is being written has a longer name, and for a moment this file.
+    names = [path.parent.name for path in workdir.glob("checkpoints/*/commit_success.txt")]
+    return sorted(int(name) for name in names if name.isdigit())
 
 
 def _logged(workdir):
