@@ -21,7 +21,10 @@ MAY_CHANGE = (
     "train.save_timeout_s",
     "train.skip_nonfinite_steps",
 )
-"""Settings (whole groups end in a dot) that a run may be continued with; they change no number."""
+"""Settings (whole groups end in a dot) that a run may be continued with.
+
+They change no number; but skip_nonfinite_steps says what becomes of a step that has none to give.
+"""
 
 
 class RunFolder:
