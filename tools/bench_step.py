@@ -113,14 +113,7 @@ def _begin(recipe: recipe_lib.Recipe, mesh: jax.sharding.Mesh) -> state.TrainSta
 
 
 def _sizes(recipe: recipe_lib.Recipe) -> example.Sizes:
-    numbers = recipe.model.config
-    return example.Sizes(
-        numbers.image_size,
-        numbers.patch_size,
-        numbers.context_length,
-        numbers.begin_id,
-        numbers.end_id,
-    )
+    return example.Sizes.of(recipe.model.config)
 
 
 def _compile(

@@ -116,13 +116,7 @@ def contenders(
         values.preset, scan_layers=values.scan_layers, dtype=values.dtype
     )
     numbers = model.config
-    sizes = example.Sizes(
-        numbers.image_size,
-        numbers.patch_size,
-        numbers.context_length,
-        numbers.begin_id,
-        numbers.end_id,
-    )
+    sizes = example.Sizes.of(numbers)
     rows = example.batch(sizes, values.batch)
     params = jax.jit(model.init)(jax.random.key(0))
     steps = {OURS: _ours(values, model, params, rows)}

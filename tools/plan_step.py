@@ -182,7 +182,7 @@ def _placed(leaf: Any, place: jax.sharding.Sharding) -> jax.ShapeDtypeStruct:
 def _batch(recipe: Any, mesh: jax.sharding.Mesh, pairs: int) -> dict[str, jax.ShapeDtypeStruct]:
     """Returns the shapes of a batch with what the objective asks for."""
     numbers = recipe.start.model.config
-    sizes = example.Sizes(numbers.image_size, numbers.patch_size, numbers.context_length)
+    sizes = example.Sizes.of(numbers)
     rows = example.batch(sizes, 2, recipe.objective.inputs, recipe.start.method)
     place = sharding.batch_sharding(mesh)
     return {

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,13 @@ class Sizes:
     context_length: int
     begin_id: int = 49406
     end_id: int = 49407
+
+    @classmethod
+    def of(cls, model: Any) -> "Sizes":
+        """Returns those of a `models.presets.ModelConfig`."""
+        return cls(
+            model.image_size, model.patch_size, model.context_length, model.begin_id, model.end_id
+        )
 
     @property
     def patches(self) -> int:

@@ -79,13 +79,7 @@ class Case:
 
     def batch(self, seed=0):
         config = self.recipe.model.config
-        sizes = example.Sizes(
-            config.image_size,
-            config.patch_size,
-            config.context_length,
-            config.begin_id,
-            config.end_id,
-        )
+        sizes = example.Sizes.of(config)
         rows = example.batch(sizes, ROWS, self.recipe.objective.inputs, self.method, seed)
         rows["pair_id"][5] = 2
         for name in ("has_crop", "has_edge", "has_local"):
