@@ -20,6 +20,7 @@ COMMANDS = {
     "zeroshot": "classification by class names alone: ImageNet, CIFAR, any folder per class",
     "convert": "weights from any layout to any other",
     "inspect": "what a file of weights or a run is",
+    "look": "pictures of what training does: geometry, gradients, runs, duplicates, retrieval",
     "data": "lists of pictures and captions: scenes, check, stats, leak, pack, benchmarks",
 }
 """Name -> what it does; each is a module of hnclip_jax.commands."""

@@ -9,6 +9,7 @@ import statistics
 import pytest
 
 from hnclip_jax import pretrained
+from hnclip_jax.commands import run_folders
 from tools import paper, paper_cells, paper_runs
 
 CELLS = {cell.id: cell for cell in paper_cells.cells()}
@@ -55,7 +56,7 @@ def result(path, name, recall, benchmark, **protocol):
 
 
 def collect(*paths, checkpoint="last"):
-    found, remarks = paper_runs.collect(map(paper_runs.read, paths), checkpoint)
+    found, remarks = paper_runs.collect(map(run_folders.read, paths), checkpoint)
     return {row["id"]: row for row in paper_runs.rows(found)}, remarks
 
 
@@ -141,7 +142,7 @@ def test_infonce_by_another_name_is_the_same_cell(run):
 def test_what_the_paper_leaves_open_keeps_runs_apart(run, capsys):
     open_settings = {"train__micro_batches": 1, "optim__weight_decay": 0.1}
     paths = [run("a", "docci-goal"), run("b", "docci-goal", train__seed=1, **open_settings)]
-    found, remarks = paper_runs.collect(map(paper_runs.read, paths))
+    found, remarks = paper_runs.collect(map(run_folders.read, paths))
     rows = paper_runs.rows(found)
     assert [row["id"] for row in rows] == ["docci-goal", "docci-goal"]
     assert rows[0]["differs"] == ""

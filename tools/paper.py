@@ -21,6 +21,7 @@ from absl import flags
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from hnclip_jax import types
+from hnclip_jax.commands import run_folders
 from hnclip_jax.evaluation import comparison, protocol
 from tools import paper_cells, paper_runs, program
 
@@ -132,7 +133,7 @@ def _collect(values: flags.FlagValues, paths: list[str]) -> str:
     out = pathlib.Path(values.out).expanduser()
     if values.out and out.suffix not in (".json", ".csv"):
         raise types.UserError(f"--out={values.out} ends neither in .json nor in .csv")
-    runs = [paper_runs.read(path) for path in paths]
+    runs = [run_folders.read(path) for path in paths]
     found, remarks = paper_runs.collect(runs, values.checkpoint)
     rows = paper_runs.rows(found)
     if out.suffix == ".json":

@@ -1,7 +1,6 @@
 """Run folders against the cells of the paper: which cell a run is, and how far it is from it."""
 
 import dataclasses
-import json
 import math
 import pathlib
 import statistics
@@ -9,10 +8,10 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from configs import longclip_l
-from hnclip_jax import config, pretrained, types
+from hnclip_jax import config, types
+from hnclip_jax.commands import run_folders
 from hnclip_jax.data import benchmarks
 from hnclip_jax.evaluation import comparison
-from hnclip_jax.training import folder
 from tools import paper_cells
 
 _ANY = (
@@ -44,71 +43,23 @@ _TRAINED_BY = {
 """Set -> what the path of its training list contains; "dci" is found in no "docci"."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A run folder.
-
-    results: step, or None where the file does not say it, and result file.
-    last_step: of metrics.jsonl; 0 = none.
-    has_weights: whether the weights folder is there.
-    """
-
-    path: pathlib.Path
-    settings: config.Config
-    results: tuple[tuple[int | None, comparison.Measured], ...]
-    last_step: int
-    has_weights: bool
-
-    @property
-    def per_epoch(self) -> int:
-        """Steps of an epoch, as the evaluations or the end of the run tell; 0 = not known."""
-        train, every = self.settings.train, self.settings.eval.every_epochs
-        steps = [step for step, _ in self.results if step]
-        if every and steps:
-            return min(steps) // every
-        return self.last_step // train.epochs if train.epochs and self.has_weights else 0
-
-    @property
-    def total(self) -> int:
-        """Steps of the whole run; 0 = not known."""
-        return self.settings.train.steps or self.settings.train.epochs * self.per_epoch
-
-
 class Found(NamedTuple):
     """A run's result for a cell; differs: in what the paper leaves open."""
 
     cell: paper_cells.Cell
-    run: Run
+    run: run_folders.Run
     step: int | None
     measured: comparison.Measured
     differs: str
 
 
-def read(path: str) -> Run:
-    """Returns what a run folder holds.
-
-    Raises:
-      types.UserError: if it is none, or one of its files cannot be read.
-    """
-    where = folder.RunFolder(path)
-    try:
-        settings = config.from_json(where.config.read_text("utf-8"))
-        lines = where.metrics.read_text("utf-8").splitlines() if where.metrics.exists() else []
-    except (OSError, ValueError) as error:
-        raise types.UserError(
-            f"{path} is no run that can be read ({error}); give folders that `hnclip train` made"
-        ) from error
-    measured = comparison.read(sorted(where.eval.glob("*.json")))
-    results = ((one.protocol.get("step"), one) for one in measured)
-    weights = (where.weights / pretrained.FILE_NAME).exists()
-    return Run(where.path, settings, tuple(results), max(map(_step, lines), default=0), weights)
-
-
-def collect(runs: Iterable[Run], checkpoint: str = "last") -> tuple[list[Found], list[str]]:
+def collect(
+    runs: Iterable[run_folders.Run], checkpoint: str = "last"
+) -> tuple[list[Found], list[str]]:
     """Returns the results that belong to cells, and a sentence about each that does not.
 
     Args:
-      runs: from `read`.
+      runs: from `run_folders.read`.
       checkpoint: "last", or "best" for the evaluation of the highest mean R@1.
     """
     found: list[Found] = []
@@ -171,7 +122,7 @@ def _numbers(group: list[Found], metric: str) -> dict[str, Any]:
     return numbers
 
 
-def _cells(run: Run) -> tuple[list[paper_cells.Cell], str]:
+def _cells(run: run_folders.Run) -> tuple[list[paper_cells.Cell], str]:
     """Returns the cells that a finished run may be, and in what open settings it differs.
 
     Raises:
@@ -194,7 +145,7 @@ def _cells(run: Run) -> tuple[list[paper_cells.Cell], str]:
     return [cell for other, cell in known if not other], _shown(mine)
 
 
-def _check_size(run: Run, cell: paper_cells.Cell) -> None:
+def _check_size(run: run_folders.Run, cell: paper_cells.Cell) -> None:
     """Raises types.UserError if the training list was not of the paper's size."""
     batch = run.settings.train.global_batch_size
     whole = longclip_l.SETS[cell.train].pairs
@@ -241,7 +192,7 @@ def _plain(settings: config.Config) -> config.Config:
 
 
 def _chosen(
-    run: Run, checkpoint: str, remarks: list[str]
+    run: run_folders.Run, checkpoint: str, remarks: list[str]
 ) -> dict[str, tuple[int | None, comparison.Measured]]:
     """Returns benchmark -> the result that counts; says of others why they do not."""
     found: dict[str, list[tuple[int | None, comparison.Measured]]] = {}
@@ -288,10 +239,3 @@ def _shown(differences: dict[str, tuple[Any, Any]]) -> str:
         f"{name} is {given!r} instead of {wanted!r}"
         for name, (wanted, given) in differences.items()
     )
-
-
-def _step(line: str) -> int:
-    try:
-        return json.loads(line)["step"]
-    except (ValueError, KeyError, TypeError):
-        return 0  # The line that was being written when the run broke off.

@@ -5,22 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hnclip_jax import types
+from hnclip_jax.analysis import page
 from hnclip_jax.data.checks import statistics, texts
-
-
-def check() -> None:
-    """Checks that pictures can be drawn, before anything is computed for them.
-
-    Raises:
-      types.UserError: if matplotlib is not installed.
-    """
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise types.UserError(
-            "to draw needs matplotlib: pip install 'hnclip_jax[plots]'"
-        ) from error
 
 
 def draw(
@@ -40,12 +26,7 @@ def draw(
     Raises:
       types.UserError: if matplotlib is not installed.
     """
-    check()
-    from matplotlib import figure
-
-    # Not pyplot: it keeps every figure, and looks for a screen.
-    page = figure.Figure(figsize=(8, 4.5), layout="constrained")
-    axes = page.subplots()
+    drawn, axes = page.page(8, 4.5)
     axes.hist(tokens, bins=statistics.edges(tokens, bins=60), color="0.6")
     for context in contexts:
         share = np.mean(tokens > context)
@@ -60,4 +41,4 @@ def draw(
             verticalalignment="top",
         )
     axes.set(xlabel="tokens, with begin and end", ylabel="captions", title=title)
-    page.savefig(path, dpi=150)
+    page.save(drawn, path)

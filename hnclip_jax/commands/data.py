@@ -1,11 +1,6 @@
-"""`hnclip data <action>`: finds the action's file, commands/data_<action>.py."""
+"""`hnclip data <action>`: lists of pictures and captions."""
 
-import importlib
-import types as module_types
-
-from absl import flags
-
-from hnclip_jax import types
+from hnclip_jax.commands import actions
 
 ACTIONS = {
     "check": "preflight: what in a list would stop or spoil a run; can write a clean list",
@@ -15,7 +10,7 @@ ACTIONS = {
     "scenes": "draws the built-in data set",
     "benchmarks": "which benchmarks are known, and what each is loaded from",
 }
-"""Action -> what it does; each is a module with EXAMPLE, define_flags and run, as a command is."""
+"""Action -> what it does; see commands/actions.py."""
 
 EXAMPLE = "\n  ".join(
     (
@@ -30,36 +25,10 @@ EXAMPLE = "\n  ".join(
 )
 
 
-def define_flags(values: flags.FlagValues, argv: list[str]) -> None:
-    """Adds the flags of the action, which is the first word that is no flag."""
-    action = _action(argv)
-    if action in ACTIONS:
-        _module(action).define_flags(values, argv)
+_ACTIONS = actions.Actions("data", ACTIONS)
+define_flags, run = _ACTIONS.define_flags, _ACTIONS.run
 
 
 def describe(argv: list[str]) -> tuple[str, str]:
     """Returns what the action that is named does, and an example; of all actions if none is."""
-    action = _action(argv)
-    if action in ACTIONS:
-        return f"{action}: {ACTIONS[action]}", _module(action).EXAMPLE
-    return "; ".join(f"{name}: {what}" for name, what in ACTIONS.items()), EXAMPLE
-
-
-def run(values: flags.FlagValues, arguments: list[str]) -> None:
-    """Does what the action says, with the words behind it."""
-    if not arguments:
-        raise types.UserError(
-            f"needs an action: {', '.join(ACTIONS)}; for example: {_module('check').EXAMPLE}"
-        )
-    action, *rest = arguments
-    if action not in ACTIONS:
-        raise types.unknown_name("action", action, ACTIONS)
-    _module(action).run(values, rest)
-
-
-def _action(argv: list[str]) -> str | None:
-    return next((word for word in argv[1:] if not word.startswith("-")), None)
-
-
-def _module(action: str) -> module_types.ModuleType:
-    return importlib.import_module(f"hnclip_jax.commands.data_{action}")
+    return _ACTIONS.describe(argv, EXAMPLE)

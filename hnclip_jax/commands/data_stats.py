@@ -7,6 +7,7 @@ from absl import flags
 
 from hnclip_jax import types
 from hnclip_jax.analysis import lengths as lengths_plot
+from hnclip_jax.analysis import page
 from hnclip_jax.commands import data_check, embedding, sources
 from hnclip_jax.data import lists, pipeline, tokenizer
 from hnclip_jax.data.checks import captions, nearest, statistics, texts
@@ -53,7 +54,7 @@ def run(values: flags.FlagValues, arguments: list[str]) -> None:
     contexts = data_check.contexts(values.contexts)
     out = os.path.expanduser(values.out)
     if out:
-        lengths_plot.check()
+        page.check()
     with sources.list_bar(path) as progress:
         found = captions.read(path, split=values.split, progress=progress)
     if found.left_out:

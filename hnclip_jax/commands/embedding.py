@@ -74,9 +74,9 @@ class Loaded:
     provenance: dict[str, str]
 
 
-def find(values: flags.FlagValues) -> pretrained.Imported:
-    """Returns what --weights names; no value is read yet."""
-    return pretrained.read(os.path.expanduser(values.weights), reading.group(values))
+def find(values: flags.FlagValues, weights: str = "") -> pretrained.Imported:
+    """Returns what --weights names, or `weights` where that is no flag; no value is read yet."""
+    return pretrained.read(os.path.expanduser(weights or values.weights), reading.group(values))
 
 
 def load(values: flags.FlagValues, imported: pretrained.Imported | None = None) -> Loaded:
@@ -94,9 +94,9 @@ def load(values: flags.FlagValues, imported: pretrained.Imported | None = None) 
 
 def embed(values: flags.FlagValues) -> cache.Embedded:
     """Returns the embeddings of --data by --weights, with a progress bar."""
-    evaluator, loaded = _prepare(values)
+    prepared, loaded = _prepare(values)
     with contextlib.closing(logging.Progress("embedding", "row")) as progress:
-        embedded = evaluator.embed(loaded.params, progress)
+        embedded = prepared.embed(loaded.params, progress)
     return _told(embedded, loaded.provenance)
 
 
@@ -114,10 +114,10 @@ def embed_tokens(values: flags.FlagValues, weight: float) -> tuple[cache.Embedde
             f"there is no {file}; name such a run by --weights"
         )
     method = fused.check(file, *added.load_method(file), imported.config)
-    evaluator, loaded = _prepare(values, imported)
+    prepared, loaded = _prepare(values, imported)
     method = jax.device_put(method, sharding.replicated(loaded.mesh))
     with contextlib.closing(logging.Progress("embedding", "row")) as progress:
-        embedded, late = evaluator.embed_tokens(
+        embedded, late = prepared.embed_tokens(
             {**loaded.params, "method": method}, weight, progress
         )
     logging.say(f"tokens: {(late.image.nbytes + late.text.nbytes) / 1e6:,.1f} MB of memory")
@@ -132,24 +132,29 @@ def _told(embedded: cache.Embedded, more: dict[str, str]) -> cache.Embedded:
 def _prepare(
     values: flags.FlagValues, imported: pretrained.Imported | None = None
 ) -> tuple[protocol.Evaluator, Loaded]:
-    options = pictures.options(values)
     # Weights take longest, and a list may be mistaken.
     imported = imported or find(values)
     found = sources.read(
-        sources.from_flags(values), image_size=imported.config.image_size, options=options
+        sources.from_flags(values),
+        image_size=imported.config.image_size,
+        options=pictures.options(values),
     )
     loaded = load(values, imported)
-    evaluator = protocol.Evaluator(
+    return evaluator(values, loaded, found), loaded
+
+
+def evaluator(values: flags.FlagValues, loaded: Loaded, found: sources.Found) -> protocol.Evaluator:
+    """Returns what embeds a list by weights, as the flags say."""
+    return protocol.Evaluator(
         loaded.model,
         found.pictures,
         loaded.mesh,
         groups.EvalGroup(batch_size=loaded.batch_size),
         tokenize=tokenizer.Tokenizer(values.vocabulary or None),
         workers=values.workers,
-        options=options,
+        options=pictures.options(values),
         benchmark=found.benchmark,
     )
-    return evaluator, loaded
 
 
 def has_changed(embedded: cache.Embedded, kept: dict[str, Any]) -> bool | None:

@@ -58,8 +58,9 @@ def _forward(
     if causal:
         seen = np.tri(query.shape[2], dtype=bool)[None, None]
         logits = jnp.where(seen, logits, -jnp.inf)
-    weights = jax.nn.softmax(logits, axis=-1)
-    out = _product("bhtu,bhup->bhtp", weights.astype(value.dtype), value, precision)
+    # The [T, T] arrays are what memory goes into: they are kept in the type of the products.
+    weights = jax.nn.softmax(logits, axis=-1).astype(value.dtype)
+    out = _product("bhtu,bhup->bhtp", weights, value, precision)
     return out.astype(value.dtype), (query, key, value, weights)
 
 
@@ -68,10 +69,10 @@ def _backward(
 ) -> tuple[types.Array, types.Array, types.Array]:
     del causal  # What is masked has weight 0, and with it no gradient.
     query, key, value, weights = saved
-    by_weights = _product("bhtp,bhup->bhtu", by_out, value, precision)
-    mean = jnp.sum(by_weights * weights, axis=-1, keepdims=True)
-    by_logits = (weights * (by_weights - mean)).astype(query.dtype)
-    weights = weights.astype(value.dtype)
+    by_weights = _product("bhtp,bhup->bhtu", by_out, value, precision).astype(value.dtype)
+    wide = weights.astype(jnp.float32)
+    mean = jnp.sum(by_weights * wide, axis=-1, keepdims=True)
+    by_logits = (wide * (by_weights - mean)).astype(query.dtype)
     return (
         _product("bhtu,bhup->bhtp", by_logits, key, precision).astype(query.dtype),
         _product("bhtu,bhtp->bhup", by_logits, query, precision).astype(key.dtype),
