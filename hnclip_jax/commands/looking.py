@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 from absl import flags
