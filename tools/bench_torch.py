@@ -101,6 +101,9 @@ def _flags() -> flags.FlagValues:
     )
     flags.DEFINE_boolean("compile", True, "run each also by torch.compile", **define)
     flags.DEFINE_boolean("scan_layers", True, "of ours; see model.scan_layers", **define)
+    flags.DEFINE_enum(
+        "remat", "none", ("none", "dots", "full"), "of ours; see model.remat", **define
+    )
     flags.DEFINE_integer("threads", 0, "of torch; 0 = one per core it may use", 0, **define)
     return values
 
@@ -113,7 +116,10 @@ def contenders(
 
     torch.set_num_threads(values.threads or len(os.sched_getaffinity(0)))
     model = pretrained.create_model(
-        values.preset, scan_layers=values.scan_layers, dtype=values.dtype
+        values.preset,
+        scan_layers=values.scan_layers,
+        dtype=values.dtype,
+        remat=values.remat,
     )
     numbers = model.config
     sizes = example.Sizes.of(numbers)
@@ -191,7 +197,8 @@ def _title(values: flags.FlagValues) -> str:
     for library in values.beside:
         versions += f", {library} {sys.modules[library].__version__}"
     return (
-        f"{values.preset}, batch {values.batch}, {values.dtype}, {values.rounds} rounds; "
+        f"{values.preset}, batch {values.batch}, {values.dtype}, remat {values.remat}, "
+        f"{values.rounds} rounds; "
         f"{jax.device_count()} x {device.device_kind}, {len(os.sched_getaffinity(0))} cores, torch "
         f"with {torch.get_num_threads()} threads\n{versions}"
     )

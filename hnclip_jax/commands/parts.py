@@ -62,6 +62,7 @@ def plan(settings: config.Config, pairs: int) -> loop.Plan:
         save_every=train.save_every_steps,
         best_metric=train.best_metric,
         skip_limit=train.skip_nonfinite_steps,
+        gradients_every=settings.log.gradients_every,
     )
 
 

@@ -15,6 +15,7 @@ from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.training import (
     checkpoint,
     folder,
+    gradients,
     logging,
     loop,
     profile,
@@ -196,6 +197,7 @@ def _loop(
             step=step.build(job.recipe, job.mesh, job.settings.parallel.mapper),
             batches=rooms.batches(job),
             measure=step.build_measure(job.recipe),
+            compare=gradients.build(job.recipe, job.mesh, job.settings.parallel.mapper),
             evaluate=rooms.evaluate(job) if job.test else None,
             save_weights=rooms.save_weights(job),
             name_of=rooms.name_of(job),

@@ -66,6 +66,12 @@ class LogGroup:
     """What is written while training."""
 
     every_steps: int = setting(50, "steps between lines of metrics.jsonl", minimum=1)
+    gradients_every: int = setting(
+        0,
+        "steps between comparisons of InfoNCE's gradient with that of the global term as it "
+        "trains, each a further pass forward and back; 0 = none",
+        minimum=0,
+    )
     profile_steps: str = setting(
         "", "record a profile of these steps, say '10:13', in the run's folder; empty = none"
     )

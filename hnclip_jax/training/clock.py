@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 PARTS = ("data/wait_s", "time/log_s", "time/save_s")
-"""Parts of a step's time: waiting for a batch, writing a log line, starting to save."""
+"""Parts that every run's step time has: waiting for a batch, writing a log line, starting to save.
+"""
 
 
 class Clock:
@@ -19,7 +20,7 @@ class Clock:
 
     @contextlib.contextmanager
     def spent(self, part: str) -> Iterator[None]:
-        """Counts what happens inside as `part` of the step time, one of PARTS."""
+        """Counts what happens inside as `part` of the step time."""
         began = time.perf_counter()
         yield
         self._parts[part] += time.perf_counter() - began
@@ -43,6 +44,6 @@ class Clock:
             return {}
         seconds = (time.perf_counter() - self._since - self._out) / steps
         rates = {"time/step_s": seconds, "time/pairs_per_s": self._pairs / seconds}
-        rates |= {part: self._parts[part] / steps for part in PARTS}
+        rates |= {part: self._parts[part] / steps for part in dict.fromkeys((*PARTS, *self._parts))}
         self.restart(step)
         return rates

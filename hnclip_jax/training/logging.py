@@ -21,6 +21,7 @@ _SHOWN = (
     ("train/boost_share", "boost {:z.0%}"),
     ("train/solved_plain", "solved {:.0%}"),
     ("train/scale", "s {:.1f}"),
+    ("gradients/ratio", "gradient x{:.3g}"),
     ("time/pairs_per_s", "{:.0f} pairs/s"),
     ("eval/i2t_r@1", "I2T R@1 {:.1f}"),
     ("eval/t2i_r@1", "T2I R@1 {:.1f}"),
@@ -167,6 +168,8 @@ class Run:
         """Writes `values`, named ``group/name``, and shows those that matter while one watches."""
         for writer in self._writers:
             writer.scalars(step, values)
+        if not _shown(values):
+            return
         line = f"step {step}/{self._total}  {_shown(values)}"
         if self._bar.disable:
             say(line)
@@ -177,4 +180,6 @@ class Run:
 
 
 def _shown(values: Mapping[str, float]) -> str:
+    if not any(name.startswith(("train/", "eval/")) for name in values):
+        return ""
     return "  ".join(form.format(values[name]) for name, form in _SHOWN if name in values)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from hnclip_jax import types
 from hnclip_jax.parallel import alarm
 from hnclip_jax.training import checkpoint as checkpoint_lib
-from hnclip_jax.training import finite, stopping
+from hnclip_jax.training import finite, gradients, stopping
 from hnclip_jax.training import logging as logging_lib
 from hnclip_jax.training import profile as profile_lib
 from hnclip_jax.training import state as state_lib
@@ -25,6 +25,7 @@ class Plan:
 
     stop_after: leave after this step, everything saved, to go on another time; 0 = run to the end.
     skip_limit: steps that may be left out because they are not finite.
+    gradients_every: steps between comparisons of gradients; 0 = none.
     """
 
     total_steps: int
@@ -35,6 +36,7 @@ class Plan:
     best_metric: str = ""
     stop_after: int = 0
     skip_limit: int = 0
+    gradients_every: int = 0
 
     @property
     def last_step(self) -> int:
@@ -44,6 +46,10 @@ class Plan:
     def logs(self, step: int) -> bool:
         """Returns whether numbers are written after `step` steps."""
         return step % self.log_every == 0 or step == self.total_steps
+
+    def compares(self, step: int) -> bool:
+        """Returns whether gradients are compared at `step`, before it changes the parameters."""
+        return self.gradients_every > 0 and step % self.gradients_every == 0
 
     def evaluates(self, step: int) -> bool:
         """Returns whether recall is measured after `step` steps."""
@@ -65,6 +71,7 @@ class Rooms:
     step: the compiled train step.
     batches: start step -> endless iterator of global batches.
     measure: (output of a step, its number from 0) -> scalars about it, on logged steps.
+    compare: (state, batch) -> {"gradients/...": number}; see training/gradients.py.
     evaluate: state -> {"eval/...": number}, or None.
     save_weights: (state, note) -> None; writes the run's weights folder.
     name_of: number of a pair in the list -> what to call it in a message.
@@ -74,6 +81,7 @@ class Rooms:
     step: step_lib.Step
     batches: Callable[[int], Iterator[types.Batch]]
     measure: Callable[[step_lib.StepOutput, int], dict[str, Any]]
+    compare: gradients.Compare
     evaluate: Callable[[state_lib.TrainState], dict[str, float]] | None
     save_weights: Callable[[state_lib.TrainState, dict[str, Any]], None]
     name_of: Callable[[int], str]
@@ -127,6 +135,7 @@ def train(rooms: Rooms, plan: Plan, run: Progress) -> state_lib.TrainState:
         for step in range(begun + 1, plan.last_step + 1):
             with _saved_if_mistaken(rooms, run), clock.spent("data/wait_s"):
                 batch = next(batches)
+            compared = _compare(rooms, run, batch, clock) if plan.compares(step) else {}
             with rooms.profile.step(step):
                 run.state, output = rooms.step(run.state, batch)
             watch.saw(step, output)
@@ -136,8 +145,8 @@ def train(rooms: Rooms, plan: Plan, run: Progress) -> state_lib.TrainState:
             rooms.log.advance(step)
             leave = asked.error(step, plan.logs(step)) if step < plan.last_step else None
             evaluates = rooms.evaluate and plan.evaluates(step) and not leave
-            if plan.logs(step):
-                _log(rooms, step, output, batch, clock)
+            if plan.logs(step) or compared:
+                _log(rooms, plan, step, output, batch, compared, clock)
             if plan.logs(step) or evaluates or plan.saves(step) or leave:
                 _check_finite(rooms, watch, run)
             if evaluates:
@@ -188,17 +197,34 @@ def _evaluate(rooms: Rooms, plan: Plan, run: Progress, step: int, clock: Clock) 
             run.best = value
 
 
+def _compare(
+    rooms: Rooms, run: Progress, batch: types.Batch, clock: Clock
+) -> dict[str, types.Array]:
+    """Returns how the gradients of the losses compare where the next step begins."""
+    with clock.spent("time/gradients_s"):
+        return jax.block_until_ready(rooms.compare(run.state, batch))
+
+
 def _log(
-    rooms: Rooms, step: int, output: step_lib.StepOutput, batch: types.Batch, clock: Clock
+    rooms: Rooms,
+    plan: Plan,
+    step: int,
+    output: step_lib.StepOutput,
+    batch: types.Batch,
+    compared: dict[str, types.Array],
+    clock: Clock,
 ) -> None:
     """Writes the numbers of a step. Waits for them, so that the times beside them are true."""
     jax.block_until_ready(output)
     with clock.spent("time/log_s"):
         values = rooms.measure(output, step - 1)
+        if compared:
+            compared = {**compared, "gradients/solved": values["train/solved_plain"]}
         values["data/truncated_share"] = jnp.mean(batch["truncated"])
+        values = compared | (values if plan.logs(step) else {})
         values = {name: float(value) for name, value in jax.device_get(values).items()}
     # What follows counts into the next line: these rates are part of this one.
-    rates = clock.rates(step)
+    rates = clock.rates(step) if plan.logs(step) else {}
     with alarm.rings(), clock.spent("time/log_s"):
         rooms.log.scalars(step, values | rates)
 

@@ -1,21 +1,17 @@
 """The compiled train step, and its two mappings over devices: mesh and pmap."""
 
-import dataclasses
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh
 
 from hnclip_jax import types
-from hnclip_jax.parallel import mesh as mesh_lib
 from hnclip_jax.parallel import sharding
+from hnclip_jax.training import layouts
 from hnclip_jax.training import state as state_lib
-from hnclip_jax.training.recipe import Layout, Recipe, Seen, StepOutput
+from hnclip_jax.training.recipe import Recipe, Seen, StepOutput
 from hnclip_jax.training.update import update
-
-_PMAP_AXIS = "devices"
 
 Step = Callable[[state_lib.TrainState, types.Batch], tuple[state_lib.TrainState, StepOutput]]
 
@@ -68,22 +64,7 @@ def build_measure(recipe: Recipe) -> Callable[[StepOutput, int], dict[str, types
 
 
 def _map_over_mesh(recipe: Recipe, mesh: Mesh) -> Step:
-    recipe = _looking_up(recipe, mesh)
-    rows, everywhere = P(mesh_lib.AXES), P()
-
-    contrast = jax.shard_map(
-        _contrast(recipe, mesh_lib.AXES),
-        mesh=mesh,
-        in_specs=(rows, everywhere, everywhere, everywhere, everywhere, rows, rows),
-        out_specs=everywhere,
-    )
-    layout = Layout(
-        contrast=contrast,
-        constrain=sharding.pin_to_batch(mesh),
-        average=lambda gradient: gradient,
-        deal=lambda tree, parts: jax.tree.map(lambda x: _deal(x, mesh, parts), tree),
-        join=lambda tree: jax.tree.map(lambda x: _join(x, mesh), tree),
-    )
+    recipe, layout = layouts.over_mesh(recipe, mesh)
 
     def step(state, batch):
         now, output = update(recipe, state, batch, layout)
@@ -95,83 +76,20 @@ def _map_over_mesh(recipe: Recipe, mesh: Mesh) -> Step:
     return jax.jit(step, donate_argnums=0)
 
 
-def _looking_up(recipe: Recipe, mesh: Mesh) -> Recipe:
-    """Returns the recipe, whose model looks tokens up in a table that lies split over `mesh`."""
-    compute = dataclasses.replace(recipe.model.compute, look_up=sharding.look_up(mesh))
-    model = dataclasses.replace(recipe.model, compute=compute)
-    return recipe._replace(start=dataclasses.replace(recipe.start, model=model))
-
-
-def _contrast(recipe: Recipe, axis_name: str | tuple[str, ...]) -> Callable:
-    """Returns the objective of one device's rows, with positional arguments as shard_map needs."""
-
-    def contrast(views, scale, parameters, step, key, arrays, geometry):
-        return recipe.objective(
-            views,
-            scale,
-            step=step,
-            arrays=arrays,
-            parameters=parameters,
-            key=key,
-            geometry=geometry,
-            axis_name=axis_name,
-        )
-
-    return contrast
-
-
-def _deal(rows: types.Array, mesh: Mesh, parts: int) -> types.Array:
-    """Returns [parts, rows / parts, ...]: each device deals out its own rows."""
-    if parts == 1:
-        return rows[None]
-    dealt = rows.reshape(mesh.size, parts, -1, *rows.shape[1:])
-    dealt = jnp.swapaxes(dealt, 0, 1).reshape(parts, -1, *rows.shape[1:])
-    return jax.lax.with_sharding_constraint(dealt, NamedSharding(mesh, P(None, mesh_lib.AXES)))
-
-
-def _join(parts: types.Array, mesh: Mesh) -> types.Array:
-    """Returns [rows, ...], what `_deal` dealt out."""
-    dealt = parts.reshape(len(parts), mesh.size, -1, *parts.shape[2:])
-    rows = jnp.swapaxes(dealt, 0, 1).reshape(-1, *parts.shape[2:])
-    return jax.lax.with_sharding_constraint(rows, NamedSharding(mesh, P(mesh_lib.AXES)))
-
-
 def _map_by_pmap(recipe: Recipe, mesh: Mesh) -> Step:
-    layout = Layout(
-        contrast=_contrast(recipe, _PMAP_AXIS),
-        constrain=lambda x: x,
-        # Under pmap the transpose of the loss's psum is another psum: each device's gradient of the
-        # global mean comes out too large by the number of devices. The mean undoes just that.
-        average=lambda gradient: jax.lax.pmean(gradient, _PMAP_AXIS),
-        deal=lambda tree, parts: jax.tree.map(lambda x: x.reshape(parts, -1, *x.shape[1:]), tree),
-        join=lambda tree: jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree),
-    )
+    layout = layouts.inside_pmap(recipe)
 
     def step(state, batch):
         return update(recipe, state, batch, layout)
 
-    mapped = jax.pmap(
-        step,
-        axis_name=_PMAP_AXIS,
-        devices=list(mesh.devices.flat),
-        in_axes=(None, 0),
-        out_axes=(None, StepOutput(None, None, None, 1)),
-        donate_argnums=0,
-    )
-    per_device = jax.jit(
-        lambda batch: jax.tree.map(lambda x: x.reshape(mesh.size, -1, *x.shape[1:]), batch)
-    )
+    out_axes = (None, StepOutput(None, None, None, 1))
+    mapped = layouts.pmapped(step, mesh, out_axes, donate=True)
     join = jax.jit(
         lambda seen: jax.tree.map(lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]), seen)
     )
 
-    # What pmap returns lies on a mesh of its own. Given a state that lies there from the start, it
-    # is compiled once.
-    own_mesh = Mesh(mesh.devices.reshape(-1), (_PMAP_AXIS,), axis_types=(AxisType.Auto,))
-    copies = NamedSharding(own_mesh, P())
-
     def run(state, batch):
-        state, output = mapped(jax.device_put(state, copies), per_device(batch))
+        state, output = mapped(state, batch)
         return state, output._replace(seen=join(output.seen))
 
     return run

@@ -37,7 +37,7 @@ def phases(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 found.append({"boosted": boosted, "train": [], "eval": {}})
             found[-1]["train"].append(line)
             found[-1]["step"], found[-1]["gamma"] = line["step"], line["train/gamma"]
-        elif found:
+        elif found and any(key.startswith("eval/") for key in line):
             found[-1]["eval"] = line
     return [_row(phase) for phase in found]
 

@@ -17,21 +17,7 @@ def update(
     recipe: Recipe, state: state_lib.TrainState, batch: types.Batch, layout: Layout
 ) -> tuple[state_lib.TrainState, StepOutput]:
     """Returns state and output after one optimiser step on arrays [rows, ...]."""
-    of_rows = gradient_cache.of_rows if recipe.cache_parts > 1 else _of_rows
-
-    def one(gradient, rows):
-        fresh, output = of_rows(recipe, state, rows, layout)
-        return jax.tree.map(jnp.add, gradient, fresh), output
-
-    micro = layout.deal(batch, recipe.micro_batches)
-    gradient, (terms, seen) = _over_micro_batches(one, state.params, micro)
-    gradient = layout.average(gradient)
-    gradient = jax.tree.map(
-        lambda g, moves: g / recipe.micro_batches if moves else jnp.zeros_like(g),
-        gradient,
-        recipe.trained,
-    )
-    gradient = recipe.hold(gradient)
+    gradient, (terms, seen) = gradient_of(recipe, state, batch, layout)
     updates, opt_state = recipe.optimizer.update(gradient, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
     limit = jnp.log(jnp.float32(recipe.max_scale))
@@ -51,6 +37,30 @@ def update(
         )
     now = dataclasses.replace(state, step=state.step + 1, params=params, opt_state=opt_state)
     return now, output
+
+
+def gradient_of(
+    recipe: Recipe, state: state_lib.TrainState, batch: types.Batch, layout: Layout
+) -> tuple[types.Params, tuple[dict[str, types.Array], Seen]]:
+    """Returns the gradient of what trains, 0 elsewhere, for arrays [rows, ...]; terms, what it saw.
+
+    It is the mean over the micro-batches, and what the optimiser is given.
+    """
+    of_rows = gradient_cache.of_rows if recipe.cache_parts > 1 else _of_rows
+
+    def one(gradient, rows):
+        fresh, output = of_rows(recipe, state, rows, layout)
+        return jax.tree.map(jnp.add, gradient, fresh), output
+
+    micro = layout.deal(batch, recipe.micro_batches)
+    gradient, output = _over_micro_batches(one, state.params, micro)
+    gradient = layout.average(gradient)
+    gradient = jax.tree.map(
+        lambda g, moves: g / recipe.micro_batches if moves else jnp.zeros_like(g),
+        gradient,
+        recipe.trained,
+    )
+    return recipe.hold(gradient), output
 
 
 def _of_rows(

@@ -38,6 +38,7 @@ class House:
             step=self.step,
             batches=self.batches,
             measure=self.measure,
+            compare=self.compare,
             evaluate=self.evaluate,
             save_weights=self.save_weights,
             name_of=lambda row: f"{row} (x{row}.png)",
@@ -77,8 +78,17 @@ class House:
         )
         return state.TrainState(np.int32(number), {}, (), None), output
 
+    def compare(self, now, batch):
+        assert batch["number"] == int(now.step)
+        self._note(f"compare {int(now.step) + 1}")
+        return {"gradients/ratio": jnp.float32(2.5)}
+
     def measure(self, output, number):
-        return {"train/loss": output.terms["loss"], "train/number": number}
+        return {
+            "train/loss": output.terms["loss"],
+            "train/number": number,
+            "train/solved_plain": jnp.float32(0.25),
+        }
 
     def evaluate(self, now):
         number = int(now.step)
@@ -147,6 +157,30 @@ def test_a_logged_line_holds_the_step_and_the_share_of_cut_captions():
     assert values["time/pairs_per_s"] == pytest.approx(2 / values["time/step_s"])
     assert 0 <= values["data/wait_s"] < 1
     json.dumps(values)
+
+
+def test_gradients_are_compared_where_their_step_begins():
+    house = House(total=5, log_every=4, gradients_every=2)
+    house.run()
+    order = [event for event in house.events if event.split()[0] in ("compare", "step")]
+    assert order == [
+        "step 1", "compare 2", "step 2", "step 3", "compare 4", "step 4", "step 5",
+    ]  # fmt: skip
+    lines = dict(house.lines)
+    compared = {"gradients/ratio": 2.5, "gradients/solved": 0.25}
+    assert lines[2] == compared
+    assert lines[4].items() > compared.items()
+    assert lines[4]["train/number"] == 3
+    assert lines[4]["time/gradients_s"] > 0
+    assert not any(name.startswith("gradients/") for name in lines[5])
+    assert 0 <= lines[4]["time/gradients_s"] < lines[4]["time/step_s"]
+
+
+def test_no_gradients_are_compared_unless_asked_for():
+    house = House(total=5)
+    house.run()
+    assert not any("compare" in event for event in house.events)
+    assert not any("gradients" in name for _, values in house.lines for name in values)
 
 
 def test_the_best_weights_are_kept():
