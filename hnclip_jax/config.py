@@ -79,8 +79,15 @@ def to_json(config: Config) -> str:
 
 
 def from_json(text: str) -> Config:
-    """Returns the Config that `to_json` wrote."""
-    return from_config_dict(json.loads(text))
+    """Returns the Config that `to_json` wrote.
+
+    Raises:
+      ValueError: if it is none; types.UserError is one.
+    """
+    values = json.loads(text)
+    if not isinstance(values, dict):
+        raise ValueError(f"it holds a {type(values).__name__} instead of an object")
+    return from_config_dict(values)
 
 
 def differences(a: Config, b: Config) -> dict[str, tuple[Any, Any]]:

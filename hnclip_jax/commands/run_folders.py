@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import os
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 from hnclip_jax import config, pretrained, types
@@ -37,7 +39,8 @@ class Run:
         """Steps of an epoch, as the evaluations or the end of the run tell; 0 = not known."""
         train, every = self.settings.train, self.settings.eval.every_epochs
         steps = [step for step, _ in self.results if step]
-        if every and steps:
+        # An evaluation at the very end falls on no multiple of epochs that the run never reaches.
+        if every and steps and (not train.epochs or every <= train.epochs):
             return min(steps) // every
         return self.last_step // train.epochs if train.epochs and self.has_weights else 0
 
@@ -49,6 +52,14 @@ class Run:
     def history(self, name: str = "") -> history.History:
         """Returns what figures read of it, under a name; empty = that of the folder."""
         return history.History(name or self.path.name, self.settings, self.lines, self.per_epoch)
+
+
+@dataclasses.dataclass(frozen=True)
+class Named:
+    """A run folder, and what figures read of it."""
+
+    run: Run
+    history: history.History
 
 
 def read(path: str) -> Run:
@@ -70,6 +81,42 @@ def read(path: str) -> Run:
     results = tuple((one.protocol.get("step"), one) for one in measured)
     weights = (where.weights / pretrained.FILE_NAME).exists()
     return Run(where.path, settings, lines, results, weights)
+
+
+def named(arguments: Sequence[str], example: str) -> list[Named]:
+    """Returns the runs of words like runs/hn or runs/hn=LABEL.
+
+    Raises:
+      types.UserError: if there are none, one cannot be read, or one stands twice.
+    """
+    if not arguments:
+        raise types.UserError(f"needs run folders; for example: {example}")
+    words = [_split(word) for word in arguments]
+    runs = [read(path) for path, _ in words]
+    places = [os.path.realpath(one.path) for one in runs]
+    for number, place in enumerate(places):
+        if place in places[:number]:
+            raise types.UserError(f"{words[number][0]} stands twice; give every run once")
+    names = [one.path.name for one in runs]
+    return [
+        Named(
+            one,
+            dataclasses.replace(
+                one.history(path if names.count(one.path.name) > 1 else ""), label=label
+            ),
+        )
+        for (path, label), one in zip(words, runs, strict=True)
+    ]
+
+
+def _split(word: str) -> tuple[str, str]:
+    """Returns path and label; the path is the longest that is a folder, "=" in its name or not."""
+    places = [place for place, sign in enumerate(word) if sign == "="]
+    for place in [len(word), *reversed(places)]:
+        if os.path.isdir(os.path.expanduser(word[:place])):
+            return word[:place], word[place + 1 :]
+    path, _, label = word.partition("=")
+    return path, label
 
 
 def _line(text: str) -> dict[str, Any] | None:
