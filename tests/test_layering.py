@@ -39,7 +39,7 @@ KEEPERS = {
     "absl": {"commands", "cli"},
     "ml_collections": {"config", "commands"},
     "grain": {"data"},
-    "PIL": {"data"},
+    "PIL": {"data", "analysis.page"},
     "array_record": {"data"},
     "tensorflow_datasets": {"data"},
     "jax": {

@@ -97,7 +97,7 @@ def embed(values: flags.FlagValues) -> cache.Embedded:
     prepared, loaded = _prepare(values)
     with contextlib.closing(logging.Progress("embedding", "row")) as progress:
         embedded = prepared.embed(loaded.params, progress)
-    return _told(embedded, loaded.provenance)
+    return _told(embedded, {**loaded.provenance, "scale": scale(loaded)})
 
 
 def embed_tokens(values: flags.FlagValues, weight: float) -> tuple[cache.Embedded, fused.Late]:
@@ -132,15 +132,19 @@ def _told(embedded: cache.Embedded, more: dict[str, str]) -> cache.Embedded:
 def _prepare(
     values: flags.FlagValues, imported: pretrained.Imported | None = None
 ) -> tuple[protocol.Evaluator, Loaded]:
+    options = pictures.options(values)
     # Weights take longest, and a list may be mistaken.
     imported = imported or find(values)
     found = sources.read(
-        sources.from_flags(values),
-        image_size=imported.config.image_size,
-        options=pictures.options(values),
+        sources.from_flags(values), image_size=imported.config.image_size, options=options
     )
     loaded = load(values, imported)
     return evaluator(values, loaded, found), loaded
+
+
+def scale(loaded: Loaded) -> float:
+    """Returns s = exp(logit_scale) of the weights."""
+    return float(loaded.model.scale(loaded.params))
 
 
 def evaluator(values: flags.FlagValues, loaded: Loaded, found: sources.Found) -> protocol.Evaluator:

@@ -1,10 +1,16 @@
 """`hnclip look <action>`: pictures of what training does, with the numbers in them beside."""
 
+import pathlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from absl import flags
 
 from hnclip_jax import types
 from hnclip_jax.analysis import page
 from hnclip_jax.commands import actions
+from hnclip_jax.training import logging
 
 ACTIONS = {
     "geometry": "how alike the captions of lists are, and what the boost would be there",
@@ -54,9 +60,34 @@ def define_out(values: flags.FlagValues, name: str) -> None:
     )
 
 
-def check_name(values: flags.FlagValues) -> None:
-    """Raises types.UserError if --name is no name of a file."""
+def check_out(values: flags.FlagValues) -> None:
+    """Checks that files can be written where the flags say, before anything is computed for them.
+
+    Raises:
+      types.UserError: if --name is no name of a file, or nothing can be written to --out.
+    """
     if not values.name or "/" in values.name or values.name.startswith("."):
         raise types.UserError(
             f"--name={values.name} is no name of a file; give a word, and the folder by --out"
         )
+    folder = pathlib.Path(values.out).expanduser().absolute()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:
+        raise types.UserError(
+            f"cannot write to {folder}: {error.strerror}; choose another --out"
+        ) from error
+
+
+def write(
+    values: flags.FlagValues,
+    drawn: Any,
+    numbers: Mapping[str, Any],
+    table: Sequence[Mapping[str, Any]],
+    *,
+    photos: bool = False,
+) -> None:
+    """Writes the picture and its numbers where --out and --name say, and says so."""
+    paths = page.write(values.out, values.name, drawn, numbers, table, photos=photos)
+    logging.say(f"wrote {', '.join(map(str, paths))}")

@@ -2,9 +2,8 @@
 
 from absl import flags
 
-from hnclip_jax.analysis import gradients, gradients_plot, gradients_tables, page
+from hnclip_jax.analysis import gradients, gradients_plot, gradients_tables
 from hnclip_jax.commands import look, run_folders
-from hnclip_jax.training import logging
 
 EXAMPLE = "hnclip look gradients runs/plain=InfoNCE runs/hn=HN-CLIP --window=100"
 
@@ -33,12 +32,11 @@ def define_flags(values: flags.FlagValues, argv: list[str]) -> None:
 
 def run(values: flags.FlagValues, arguments: list[str]) -> None:
     """Draws the picture, prints the medians, writes both."""
-    look.check_name(values)
+    look.check_out(values)
     histories = [one.history for one in run_folders.named(arguments, EXAMPLE)]
     layout = gradients.grid(histories) if values.grid else gradients.side_by_side(histories)
     measured = gradients.measure(histories, values.window)
     drawn = gradients_plot.draw(measured, layout)
     numbers = gradients_tables.to_json(measured)
-    paths = page.write(values.out, values.name, drawn, numbers, gradients_tables.table(measured))
     print(gradients_tables.summary(measured))
-    logging.say(f"wrote {', '.join(map(str, paths))}")
+    look.write(values, drawn, numbers, gradients_tables.table(measured))

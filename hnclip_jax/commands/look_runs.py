@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from absl import flags
 
 from hnclip_jax import types
-from hnclip_jax.analysis import page, recall, recall_plot, recall_tables
+from hnclip_jax.analysis import recall, recall_plot, recall_tables
 from hnclip_jax.commands import look, run_folders
 from hnclip_jax.data import benchmarks
 from hnclip_jax.evaluation import comparison, published
@@ -49,7 +49,7 @@ def define_flags(values: flags.FlagValues, argv: list[str]) -> None:
 
 def run(values: flags.FlagValues, arguments: list[str]) -> None:
     """Draws the picture, prints its last numbers, writes both."""
-    look.check_name(values)
+    look.check_out(values)
     named = run_folders.named(arguments, EXAMPLE)
     first = _check_lists(named)
     histories = [one.history for one in named]
@@ -67,9 +67,8 @@ def run(values: flags.FlagValues, arguments: list[str]) -> None:
     about = {"checkpoint": values.checkpoint if by_fraction else "all", **_measured_on(first)}
     picture = recall_plot.draw(drawn, references, _title(about))
     numbers = {**about, **recall_tables.to_json(drawn, references)}
-    paths = page.write(values.out, values.name, picture, numbers, recall_tables.table(drawn))
     print(recall_tables.summary(drawn, references))
-    logging.say(f"wrote {', '.join(map(str, paths))}")
+    look.write(values, picture, numbers, recall_tables.table(drawn))
 
 
 def _check_lists(named: Sequence[run_folders.Named]) -> comparison.Measured | None:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from absl import flags
@@ -81,6 +81,7 @@ def look(
     example: str,
     *,
     captions_only: bool = False,
+    check: Callable[[lists.PictureList], None] = lambda found: None,
 ) -> list[Looked]:
     """Returns every list by every weights, with progress bars; or the folders of --embeddings.
 
@@ -89,6 +90,7 @@ def look(
       weights: those of the flag, or the words that name them.
       example: of the command, for the message when a flag is missing.
       captions_only: pictures are not embedded.
+      check: called with each list before weights are loaded, to raise what is wrong with it.
 
     Raises:
       types.UserError: if neither or both are given, or something cannot be read.
@@ -106,6 +108,8 @@ def look(
         (data, sources.read(sources.from_flags(values, data), image_size=size, options=options))
         for data in values.data
     ]
+    for _, of_list in read:
+        check(of_list.pictures)
     looked = []
     for name, imported in found:
         loaded = embedding.load(values, imported)
@@ -134,7 +138,7 @@ def _embedded(
         records,
         image,
         text,
-        float(loaded.model.scale(loaded.params)),
+        embedding.scale(loaded),
         {**loaded.provenance, "list": str(records.path), "list_sha256": records.sha256},
     )
 
@@ -174,7 +178,7 @@ def _kept(folder: str) -> Looked:
         records,
         embedded.image,
         embedded.text,
-        None,
+        held.get("scale"),
         kept,
     )
 

@@ -36,6 +36,19 @@ def test_picture_numbers_and_table_lie_beside_each_other(drawn, tmp_path):
         ]
 
 
+def test_lines_need_few_colours_and_photos_all(tmp_path):
+    figure, axes = page.page(4, 3)
+    axes.imshow(np.random.default_rng(0).random((40, 40, 3)), interpolation="nearest")
+    colours, sizes = {}, {}
+    for photos in (False, True):
+        path = page.write(tmp_path, f"{photos}", figure, {}, [], photos=photos)[0]
+        with Image.open(path) as image:
+            pixels = np.asarray(image.convert("RGB")).reshape(-1, 3)
+        colours[photos], sizes[photos] = len(np.unique(pixels, axis=0)), path.stat().st_size
+    assert colours[False] <= 256 < colours[True]
+    assert sizes[False] < 0.7 * sizes[True]
+
+
 def test_numbers_that_json_does_not_have_become_null(drawn, tmp_path):
     numbers = {
         "nan": math.nan,
