@@ -15,6 +15,8 @@ from unittest import mock
 os.environ["XLA_FLAGS"] = (
     os.environ.get("XLA_FLAGS", "")
     + " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    # One module per program: to split it up costs more than two cores bring.
+    + " --xla_cpu_parallel_codegen_split_count=1"
 )
 # An unknown flag ends the program, and newer releases do not know this one.
 if importlib.metadata.version("jaxlib").startswith("0.10."):

@@ -42,4 +42,6 @@ def get_config() -> ml_collections.ConfigDict:
     c.train.global_batch_size = 8
     c.train.save_every_steps = 3
     c.log.every_steps = 1
+    # A process whose partner was killed before they met waits so long for it.
+    c.parallel.start_timeout_s = 60
     return c
