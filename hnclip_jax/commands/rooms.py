@@ -1,19 +1,22 @@
 """What the training loop is given by a run's settings: batches, evaluation, the weights folder."""
 
+import contextlib
 import dataclasses
+import hashlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import numpy as np
 
 from hnclip_jax import added as added_lib
 from hnclip_jax import config, pretrained, types
 from hnclip_jax.commands import parts, sources
 from hnclip_jax.commands import pictures as pictures_lib
-from hnclip_jax.data import images, lists, pipeline, tokenizer
+from hnclip_jax.data import grouping, images, lists, neighbours, pipeline, tokenizer
 from hnclip_jax.evaluation import protocol
-from hnclip_jax.parallel import sharding
-from hnclip_jax.training import folder, state
+from hnclip_jax.parallel import agreement, sharding
+from hnclip_jax.training import folder, logging, state
 from hnclip_jax.training import recipe as recipe_lib
 
 
@@ -52,6 +55,7 @@ def loader(
 def batches(job: Job) -> Callable[[int], Iterator[types.Batch]]:
     """Returns a function of the first step that yields global batches for ever."""
     data, train = job.settings.data, job.settings.train
+    order = _order(job)
 
     def begin(start_step: int) -> Iterator[types.Batch]:
         rows = pipeline.training(
@@ -62,10 +66,35 @@ def batches(job: Job) -> Callable[[int], Iterator[types.Batch]]:
             start_step=start_step,
             share=parts.share(),
             workers=data.workers,
+            order=order,
         )
         return (sharding.put_batch(job.mesh, row) for row in rows)
 
     return begin
+
+
+def _order(job: Job) -> pipeline.Order | None:
+    """Returns the order of the training rows; None = shuffled, without groups."""
+    data, train = job.settings.data, job.settings.train
+    if data.grouping == "none":
+        return None
+    parts_of = train.micro_batches * job.mesh.local_mesh.size if train.micro_batches > 1 else 1
+    grouping.check(data.group_size, train.global_batch_size // parts_of)
+    pair_ids, wanted = job.load.pair_ids, grouping.PER_MEMBER * (data.group_size - 1)
+    with contextlib.closing(logging.Progress("nearest captions", "caption")) as progress:
+        rows, cosines = neighbours.find(job.load.text.captions, pair_ids, wanted, progress)
+    agreement.check(
+        {"SHA-256 of the nearest captions": hashlib.sha256(rows).hexdigest()},
+        "give every process the same list and the same version of numpy",
+    )
+    near = cosines[rows >= 0]
+    logging.say(
+        f"groups of {data.group_size} near-duplicate captions: of the {wanted} nearest by words "
+        f"the median cosine is {np.median(near):.2f}"
+        if near.size
+        else f"groups of {data.group_size} captions, at random: none has others to be near to"
+    )
+    return grouping.Order(grouping.Groups(rows, pair_ids, data.group_size, train.seed))
 
 
 def name_of(job: Job) -> Callable[[int], str]:

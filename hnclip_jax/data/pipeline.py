@@ -6,6 +6,7 @@ has to be saved. Which is why nothing may be filtered behind the shuffle.
 """
 
 import dataclasses
+import functools
 import multiprocessing
 import os
 import signal
@@ -20,6 +21,9 @@ from hnclip_jax.data import images, tokenizer
 
 Load = Callable[[int], dict[str, np.ndarray]]
 """Row number -> the arrays of one example. Picklable: workers are separate processes."""
+
+Order = Callable[[int], int]
+"""Place in the endless order of the training rows -> row number. Picklable, as `Load`."""
 
 PAD = -1
 """`index` of rows that only fill up the last batch of a single pass."""
@@ -103,17 +107,19 @@ def training(
     start_step: int = 0,
     share: Share = Share(),
     workers: int = 0,
+    order: Order | None = None,
 ) -> Iterator[types.Batch]:
     """Yields this process's rows of the global batches of steps start_step, start_step + 1, ...
 
     Args:
       load: loads one row.
       count: rows of the list; at least one batch.
-      seed: of the order, which is another one in every epoch.
+      seed: of the order, which is another one in every epoch; unused if that is given.
       batch_size: pairs of the global batch.
       start_step: first step to yield.
       share: which rows are this process's.
       workers: processes that load; 0 = threads of this one. Changes speed, never a batch.
+      order: which row is where; None = rows are shuffled anew in every epoch.
 
     Raises:
       types.UserError: if the list is smaller than a batch, or processes do not divide the batch.
@@ -123,8 +129,16 @@ def training(
             f"the list has {count} pairs, fewer than the batch of {batch_size}; a pair must not be "
             f"its own negative: lower train.global_batch_size to at most {count}"
         )
-    rows = grain.MapDataset.range(count).seed(seed).shuffle().repeat(None)
+    if order is None:
+        rows = grain.MapDataset.range(count).seed(seed).shuffle().repeat(None)
+    else:
+        places = grain.MapDataset.range(count).repeat(None)
+        rows = places.map_with_index(functools.partial(_ordered, order))
     return _batches(rows, _Indexed(load, count), batch_size, share, workers, start_step)
+
+
+def _ordered(order: Order, place: int, _: int) -> int:
+    return order(place)
 
 
 def once(

@@ -24,6 +24,15 @@ class DataGroup:
         1.0, "share of the training pictures that is used; smaller shares lie within larger ones"
     )
     fraction_seed: int = setting(0, "which pictures these are", minimum=0)
+    grouping: str = setting(
+        "none",
+        "how batches are made: of pairs in random order, or of groups whose captions are "
+        "near-duplicates by their words, so that a batch has hard negatives",
+        choices=("none", "captions"),
+    )
+    group_size: int = setting(
+        4, "captions of such a group; a batch must be a multiple of it", minimum=1
+    )
     exif_orientation: str = setting(
         "ignore",
         "pictures with an EXIF orientation: as stored, which is how the reference code takes them, "

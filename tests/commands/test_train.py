@@ -23,6 +23,10 @@ KEYS = {
     *("train/s_positive", "train/solved", "train/solved_plain", "data/truncated_share"),
 }
 SPEED_KEYS = {"time/step_s", "time/pairs_per_s", "data/wait_s", "time/log_s", "time/save_s"}
+COMPARED_KEYS = {
+    *(f"gradients/{name}" for name in ("info_nce", "global", "ratio", "cosine", "solved")),
+    *(f"gradients/{what}_{loss}" for what in ("norm", "max") for loss in ("info_nce", "global")),
+}
 EVAL_KEYS = {
     "eval/ties",
     *(f"eval/{way}_{what}" for way in ("t2i", "i2t") for what in ("r@1", "r@5", "r@10")),
@@ -57,8 +61,8 @@ def straight(hnclip, ten_steps):
 def halves(hnclip, ten_steps):
     """The folder of a run that Ctrl-C stops after five steps, and what both commands printed.
 
-    The second half reads with two worker processes, and first makes up for the evaluation that was
-    due when the first was stopped.
+    The second half reads with two worker processes, compares gradients, and first makes up for the
+    evaluation that was due when the first was stopped.
     """
     workdir = ten_steps.parent / "halves"
     command = ["train", f"--config={ten_steps}", f"--workdir={workdir}"]
@@ -77,7 +81,8 @@ def halves(hnclip, ten_steps):
 
         patch.setattr(step, "build", build_and_interrupt)
         first = hnclip(*command, devices=DEVICES)
-    second = hnclip(*command, "--config.data.workers=2", devices=DEVICES)
+    more = ("--config.data.workers=2", "--config.log.gradients_every=3")
+    second = hnclip(*command, *more, devices=DEVICES)
     return workdir, first, second
 
 
@@ -186,9 +191,14 @@ def test_five_and_five_steps_are_ten_steps_bit_for_bit(straight, halves):
     whole, pieces = straight[0], halves[0]
     for name in ("weights/model.safetensors", *(f"eval/step_{n:08d}.json" for n in (HALF, STEPS))):
         assert (pieces / name).read_bytes() == (whole / name).read_bytes()
-    expected = _lines(whole)
-    for line in (*expected, *(found := _lines(pieces))):
-        for name in SPEED_KEYS:
+    expected, found = _lines(whole), _lines(pieces)
+    compared = {
+        line["step"]: {name for name in line if name.startswith("gradients/")} for line in found
+    }
+    assert {step for step, names in compared.items() if names} == {6, 9}
+    assert compared[9] == COMPARED_KEYS
+    for line in (*expected, *found):
+        for name in (*SPEED_KEYS, *COMPARED_KEYS, "time/gradients_s"):
             line.pop(name, None)
     assert found == expected
 
