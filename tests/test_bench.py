@@ -71,16 +71,24 @@ def test_loop_times_come_from_the_log():
             _line(5, **{"time/step_s": 9.0, "data/wait_s": 9.0}),
             _line(10, **{"time/step_s": 2.0, "data/wait_s": 0.1, "time/log_s": 0.2}),
             _line(10, **{"eval/t2i_r@1": 3.0}),
-            _line(15, **{"time/step_s": 4.0, "data/wait_s": 0.3, "time/save_s": 1.0}),
+            _line(12, **{"gradients/ratio": 1.0}),
+            _line(
+                15,
+                **{"time/step_s": 4.0, "data/wait_s": 0.3, "time/save_s": 1.0},
+                **{"time/gradients_s": 0.8},
+            ),
         ]
     )
     times = bench_loop.read(text, log_every=5)
     assert times.step == pytest.approx(3.0)
-    assert times.parts == pytest.approx({"input": 0.2, "log": 0.1, "checkpoint": 0.5})
-    assert times.compute == pytest.approx(2.2)
+    assert times.parts == pytest.approx(
+        {"input": 0.2, "log": 0.1, "checkpoint": 0.5, "gradients": 0.4}
+    )
+    assert times.compute == pytest.approx(1.8)
     cells = bench_loop.table({"list": times}, 6).splitlines()[1].split()
-    assert cells[:4] == ["list", "2", "3000.0", "2200.0"]
-    assert cells[4:] == ["200.00", "6.67", "100.00", "3.33", "500.00", "16.67"]
+    assert cells[:4] == ["list", "2", "3000.0", "1800.0"]
+    assert cells[4:10] == ["200.00", "6.67", "100.00", "3.33", "500.00", "16.67"]
+    assert cells[10:] == ["400.00", "13.33"]
 
 
 def test_a_log_of_one_line_is_refused():

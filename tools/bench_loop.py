@@ -5,7 +5,7 @@
 
 Scenes are drawn at the model's picture size, packed both ways, and trained on with random weights.
 The times are the loop's own, from metrics.jsonl: seconds per step, and how much of them went into
-waiting for a batch, writing log lines and saving; compute is the rest. Checkpoints fall on log
+waiting for a batch, writing log lines, saving, and comparing gradients; compute is the rest. Checkpoints fall on log
 lines, so that each line holds what it cost; the first line, with the compilation, is left out.
 """
 
@@ -26,7 +26,12 @@ from hnclip_jax.data import pack
 from hnclip_jax.models import presets
 from tools import program
 
-_PARTS = {"input": "data/wait_s", "log": "time/log_s", "checkpoint": "time/save_s"}
+_PARTS = {
+    "input": "data/wait_s",
+    "log": "time/log_s",
+    "checkpoint": "time/save_s",
+    "gradients": "time/gradients_s",
+}
 """Column -> key of metrics.jsonl, in seconds per step."""
 
 
@@ -75,6 +80,9 @@ def _flags() -> flags.FlagValues:
     flags.DEFINE_integer("steps", 20, "of each run", 3, **define)
     flags.DEFINE_integer("log_every", 5, "steps between log lines", 1, **define)
     flags.DEFINE_integer("save_every", 10, "steps between checkpoints", 0, **define)
+    flags.DEFINE_integer(
+        "gradients_every", 0, "steps between comparisons of gradients; 0 = none", 0, **define
+    )
     flags.DEFINE_integer("pairs", 256, "of the drawn list", 4, **define)
     flags.DEFINE_integer("workers", 0, "see data.workers", 0, **define)
     flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16"), "compute type", **define)
@@ -123,6 +131,7 @@ def _settings(values: flags.FlagValues, data: str) -> config.Config:
     c.model.preset, c.model.init, c.model.dtype = values.preset, "random", values.dtype
     c.train.global_batch_size, c.train.steps = values.batch, values.steps
     c.train.save_every_steps, c.log.every_steps = values.save_every, values.log_every
+    c.log.gradients_every = values.gradients_every
     return config.from_config_dict(c)
 
 
