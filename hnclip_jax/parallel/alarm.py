@@ -82,12 +82,27 @@ def plain_errors() -> Iterator[None]:
                 f"a device has too little memory ({said}); set model.remat=full or "
                 "train.gradient_cache, lower train.global_batch_size, or raise parallel.fsdp"
             ) from error
-        if jax.process_count() > 1:
-            raise Lost(
-                f"process {jax.process_index()} of {jax.process_count()} lost another one, or the "
-                f"way to it ({said}); start all of them again: they go on from the last checkpoint"
-            ) from error
+        if (gone := lost(error)) is not None:
+            raise gone from error
         raise
+
+
+def lost(error: BaseException) -> Lost | None:
+    """Returns what to raise if an error comes from JAX's runtime while there are several processes.
+
+    Args:
+      error: it, or one that came up as it was handled.
+    """
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, jax.errors.JaxRuntimeError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is None or jax.process_count() == 1:
+        return None
+    return Lost(
+        f"process {jax.process_index()} of {jax.process_count()} lost another one, or the way to "
+        f"it ({str(cause).splitlines()[0]}); start all of them again: they go on from the last "
+        "checkpoint"
+    )
 
 
 def _client() -> object | None:

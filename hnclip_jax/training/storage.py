@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hnclip_jax import types
+from hnclip_jax.parallel import alarm
 
 _GONE = "No such file or directory"
 UNMOUNTED = "Transport endpoint is not connected"
@@ -28,10 +29,17 @@ _DISK_FAULTS = {
 
 @contextlib.contextmanager
 def plain_errors(folder: Any, what: str) -> Iterator[None]:
-    """Turns what the file system says into one line; anything else passes through."""
+    """Turns what the file system says into one line; anything else passes through.
+
+    Raises:
+      types.UserError: for what the file system says.
+      alarm.Lost: if another process is gone; its connection is no storage's.
+    """
     try:
         yield
     except Exception as error:
+        if (gone := alarm.lost(error)) is not None:
+            raise gone from error
         fault = _fault(error) or ("" if pathlib.Path(folder).exists() else _GONE)
         if not fault:
             raise
