@@ -131,7 +131,8 @@ def train(rooms: Rooms, plan: Plan, run: Progress) -> state_lib.TrainState:
     watch = finite.Watch(plan.skip_limit, rooms.name_of, run.skipped)
     with stopping.asked() as asked, contextlib.closing(rooms.batches(begun)) as batches:
         if run.owed:
-            _evaluate(rooms, plan, run, begun, clock)
+            with alarm.rings():
+                _evaluate(rooms, plan, run, begun, clock)
         for step in range(begun + 1, plan.last_step + 1):
             with _saved_if_mistaken(rooms, run), clock.spent("data/wait_s"):
                 batch = next(batches)
