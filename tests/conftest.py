@@ -1,6 +1,7 @@
 """Every test runs on eight fake CPU devices; implicit rank promotion is an error."""
 
 import atexit
+import collections
 import contextlib
 import importlib.metadata
 import io
@@ -33,6 +34,12 @@ atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_e
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def pytest_collection_modifyitems(items):
+    """Puts files with many slow tests first: begun last, one would leave the other workers idle."""
+    slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
 
 
 @pytest.fixture(scope="session")

@@ -97,7 +97,7 @@ def embed(values: flags.FlagValues) -> cache.Embedded:
     prepared, loaded = _prepare(values)
     with contextlib.closing(logging.Progress("embedding", "row")) as progress:
         embedded = prepared.embed(loaded.params, progress)
-    return _told(embedded, {**loaded.provenance, "scale": scale(loaded)})
+    return _told(embedded, loaded)
 
 
 def embed_tokens(values: flags.FlagValues, weight: float) -> tuple[cache.Embedded, fused.Late]:
@@ -122,11 +122,12 @@ def embed_tokens(values: flags.FlagValues, weight: float) -> tuple[cache.Embedde
         )
     logging.say(f"tokens: {(late.image.nbytes + late.text.nbytes) / 1e6:,.1f} MB of memory")
     more = {"weights_method": fused.METHOD, "weights_method_sha256": files.sha256(file)}
-    return _told(embedded, {**loaded.provenance, **more}), late
+    return _told(embedded, loaded, **more), late
 
 
-def _told(embedded: cache.Embedded, more: dict[str, str]) -> cache.Embedded:
-    return dataclasses.replace(embedded, protocol={**embedded.protocol, **more})
+def _told(embedded: cache.Embedded, loaded: Loaded, **more: str) -> cache.Embedded:
+    about = {**loaded.provenance, "scale": scale(loaded), **more}
+    return dataclasses.replace(embedded, protocol={**embedded.protocol, **about})
 
 
 def _prepare(
