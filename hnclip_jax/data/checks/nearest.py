@@ -90,7 +90,7 @@ def by_words(
       asked: positions of the captions whose nearest is wanted; their weights are held densely.
       progress: called with (captions compared, n).
     """
-    starts, words, weights = _weights(captions)
+    starts, words, weights = word_weights(captions)
     queries = np.zeros((int(words.max(initial=-1)) + 1, len(asked)), np.float32)
     for column, position in enumerate(asked):
         inside = slice(starts[position], starts[position + 1])
@@ -126,6 +126,32 @@ def by_embeddings(
     queries = embeddings[asked].T
     blocks = (embeddings[low : low + _BLOCK] @ queries for low in range(0, len(embeddings), _BLOCK))
     return _best(blocks, pictures, asked, progress)
+
+
+def word_weights(captions: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the unit rows of a sparse matrix, a row per caption; weights as in `by_words`.
+
+    Returns:
+      starts [n + 1] int64, where each row begins; words, their numbers, and weights float32.
+    """
+    numbers: dict[str, int] = {}
+    starts, words, counts = [0], [], []
+    for caption in captions:
+        of_caption: dict[int, int] = {}
+        for word in re.findall(r"\w+", caption.casefold()):
+            number = numbers.setdefault(word, len(numbers))
+            of_caption[number] = of_caption.get(number, 0) + 1
+        words += of_caption.keys()
+        counts += of_caption.values()
+        starts.append(len(words))
+    starts, words = np.array(starts), np.array(words, np.int64)
+    having = np.bincount(words, minlength=len(numbers))
+    # Plus one: a word that all captions have still counts a little.
+    rarity = np.log((1 + len(captions)) / (1 + having)) + 1
+    weights = (1 + np.log(np.array(counts, np.float64))) * rarity[words]
+    rows = np.repeat(np.arange(len(captions)), np.diff(starts))
+    norms = np.sqrt(np.bincount(rows, weights**2, minlength=len(captions)))
+    return starts, words, (weights / norms[rows]).astype(np.float32)
 
 
 def difference(a: str, b: str) -> str:
@@ -167,25 +193,3 @@ def _best(
         if progress:
             progress(done, len(pictures))
     return Nearest(asked, found, best)
-
-
-def _weights(captions: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns the unit rows of a sparse matrix: where each begins, its words, their weights."""
-    numbers: dict[str, int] = {}
-    starts, words, counts = [0], [], []
-    for caption in captions:
-        of_caption: dict[int, int] = {}
-        for word in re.findall(r"\w+", caption.casefold()):
-            number = numbers.setdefault(word, len(numbers))
-            of_caption[number] = of_caption.get(number, 0) + 1
-        words += of_caption.keys()
-        counts += of_caption.values()
-        starts.append(len(words))
-    starts, words = np.array(starts), np.array(words, np.int64)
-    having = np.bincount(words, minlength=len(numbers))
-    # Plus one: a word that all captions have still counts a little.
-    rarity = np.log((1 + len(captions)) / (1 + having)) + 1
-    weights = (1 + np.log(np.array(counts, np.float64))) * rarity[words]
-    rows = np.repeat(np.arange(len(captions)), np.diff(starts))
-    norms = np.sqrt(np.bincount(rows, weights**2, minlength=len(captions)))
-    return starts, words, (weights / norms[rows]).astype(np.float32)
