@@ -21,6 +21,7 @@ COMMANDS = {
     "convert": "weights from any layout to any other",
     "inspect": "what a file of weights or a run is",
     "look": "pictures of what training does: geometry, gradients, runs, duplicates, retrieval",
+    "report": "one page about runs: results, curves, geometry, galleries, settings, provenance",
     "data": "lists of pictures and captions: scenes, check, stats, leak, pack, benchmarks",
 }
 """Name -> what it does; each is a module of hnclip_jax.commands."""
