@@ -6,7 +6,7 @@ from absl import flags
 
 from hnclip_jax import types
 from hnclip_jax.analysis import recall, recall_plot, recall_tables
-from hnclip_jax.commands import look, run_folders
+from hnclip_jax.commands import look, looking, run_folders
 from hnclip_jax.data import benchmarks
 from hnclip_jax.evaluation import comparison, published
 from hnclip_jax.training import logging
@@ -174,7 +174,7 @@ def _measured_on(first: comparison.Measured | None) -> dict[str, object]:
 
 
 def _title(about: dict[str, object]) -> str:
-    listed = about["benchmark"] or about["list"]
+    listed = about["benchmark"] or (about["list"] and looking.short(str(about["list"])))
     parts = [f"measured on {listed}, {about['captions']} captions"] if listed else []
     if about["checkpoint"] == "best":
         parts.append("best evaluation of each run, chosen on this list itself")

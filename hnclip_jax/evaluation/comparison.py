@@ -137,6 +137,8 @@ def verdict(first: Measured, other: Measured, metric: str) -> str:
 def interval(measured: Measured, metric: str) -> tuple[float, float] | None:
     """Returns the 95 % interval of a metric: the file's, else for hit rates the binomial one.
 
+    That is Wilson's score interval: within 0 and 100, and of some width even there.
+
     Returns:
       (low, high) in the metric's unit; None if it is not known.
     """
@@ -147,8 +149,10 @@ def interval(measured: Measured, metric: str) -> tuple[float, float] | None:
         return None
     value = measured.metrics[metric]
     share = min(max(value / 100, 0.0), 1.0)
-    half = 100 * _Z * math.sqrt(share * (1 - share) / count)
-    return value - half, value + half
+    shrunk = 1 + _Z**2 / count
+    centre = (share + _Z**2 / (2 * count)) / shrunk
+    half = _Z / shrunk * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
+    return 100 * max(centre - half, 0.0), 100 * min(centre + half, 1.0)
 
 
 def queries(measured: Measured, metric: str) -> int:

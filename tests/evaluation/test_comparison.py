@@ -73,11 +73,18 @@ def test_a_difference_below_the_binomial_interval_may_be_chance(metric, value, m
 def test_the_binomial_interval_is_that_of_the_number_of_queries(write):
     (found,) = comparison.read([write("a.json")])
     for metric, share, count in (("t2i_r@1", 0.8, 2000), ("i2t_r@1", 0.7, 1000)):
-        error = 100 * math.sqrt(share * (1 - share) / count)
-        assert comparison.interval(found, metric) == pytest.approx(
-            (100 * share - 1.96 * error, 100 * share + 1.96 * error)
-        )
+        low, high = (end / 100 for end in comparison.interval(found, metric))
+        # At either end, what was found is 1.96 standard errors of that end away.
+        for end, away in ((low, share - low), (high, high - share)):
+            assert away == pytest.approx(1.96 * math.sqrt(end * (1 - end) / count))
     assert comparison.interval(found, "ties") is None
+
+
+def test_an_interval_stays_within_0_and_100(write):
+    (found,) = comparison.read([write("a.json", {"t2i_r@1": 100.0, "t2i_r@5": 0.0})])
+    part = 100 * 1.96**2 / (2000 + 1.96**2)
+    assert comparison.interval(found, "t2i_r@1") == pytest.approx((100 - part, 100))
+    assert comparison.interval(found, "t2i_r@5") == pytest.approx((0, part), abs=1e-9)
 
 
 @pytest.mark.parametrize(

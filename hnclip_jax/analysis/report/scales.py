@@ -6,6 +6,10 @@ import math
 import numpy as np
 
 
+_ALIKE = 1e-6
+"""Values that differ by less, relatively, are rounding of one number."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Scale:
     """An axis from `low` to `high`, drawn from place `start` to place `end`.
@@ -43,7 +47,7 @@ def fit(values: np.ndarray, start: float, end: float, log: bool = False) -> Scal
         if exponents[0] == exponents[1]:
             exponents = exponents[0] - 1, exponents[1] + 1
         return Scale(10.0 ** exponents[0], 10.0 ** exponents[1], start, end, True)
-    if low == high:
+    if high - low <= _ALIKE * max(abs(low), abs(high)):
         low, high = low - (abs(low) / 2 or 0.5), high + (abs(high) / 2 or 0.5)
     step = _step(high - low)
     return Scale(math.floor(low / step) * step, math.ceil(high / step) * step, start, end)
@@ -74,4 +78,5 @@ def text(value: float) -> str:
 def _step(width: float) -> float:
     """Returns the round number, 1, 2 or 5 times a power of ten, that divides a width in 4 to 8."""
     power = 10.0 ** math.floor(math.log10(width / 4))
-    return next(power * times for times in (5, 2, 1) if power * times <= width / 4)
+    # The logarithm of a power of ten may be a little above it.
+    return next(power * times for times in (5, 2, 1) if power * times <= width / 4 * (1 + 1e-9))

@@ -25,6 +25,21 @@ def test_linear_axes_hold_all_values_and_have_round_ticks(low, high):
     assert found[-1] == pytest.approx(scale.high, abs=steps[0] * 1e-6)
 
 
+def test_any_width_has_ticks():
+    widths = [4 * 10.0**power for power in range(-12, 9)]
+    widths += [*10 ** np.random.default_rng(0).uniform(-12, 9, 500)]
+    for width in widths:
+        found = scales.ticks(scales.fit(np.array([0.0, width]), 180, 10))
+        assert 4 <= len(found) <= 11, width
+
+
+def test_what_differs_by_rounding_alone_is_one_number():
+    scale = scales.fit(np.array([1 - 1e-7, 1.0, 1 + 1e-7]), 180, 10)
+    assert (scale.low, scale.high) == pytest.approx((0.4, 1.6), abs=0.2)
+    texts = [scales.text(tick) for tick in scales.ticks(scale)]
+    assert len({*texts}) == len(texts)
+
+
 def test_places_are_proportional():
     scale = scales.Scale(10, 30, 100, 0)
     np.testing.assert_allclose(scale(np.array([10, 15, 30])), [100, 75, 0])
