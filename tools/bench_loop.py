@@ -5,8 +5,9 @@
 
 Scenes are drawn at the model's picture size, packed both ways, and trained on with random weights.
 The times are the loop's own, from metrics.jsonl: seconds per step, and how much of them went into
-waiting for a batch, writing log lines, saving, and comparing gradients; compute is the rest. Checkpoints fall on log
-lines, so that each line holds what it cost; the first line, with the compilation, is left out.
+waiting for a batch, writing log lines, saving, and comparing gradients; compute is the rest.
+Checkpoints fall on log lines, so that each line holds what it cost; the first line, with the
+compilation, is left out.
 """
 
 import dataclasses

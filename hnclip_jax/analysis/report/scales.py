@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 
-
 _ALIKE = 1e-6
 """Values that differ by less, relatively, are rounding of one number."""
 
