@@ -56,7 +56,6 @@ def _histograms(both: Sequence["axes_lib.Axes"], measured: Sequence[geometry.Geo
     titles = ("all pairs of negatives", "hardest companion of each caption")
     counts = [[one.counts for one in measured], [one.hardest_counts for one in measured]]
     means = [[one.mean for one in measured], [one.hardest_mean for one in measured]]
-    limits = _limits(counts)
     for axes, title, of_title, dotted in zip(both, titles, counts, means, strict=True):
         for colour, one, mean in zip(page.COLOURS, of_title, dotted, strict=False):
             edges, density = _coarsened(one)
@@ -65,13 +64,14 @@ def _histograms(both: Sequence["axes_lib.Axes"], measured: Sequence[geometry.Geo
                 density, edges, fill=True, facecolor=(colour, 0.2), edgecolor=colour, linewidth=1
             )
             axes.axvline(mean, color=colour, linestyle=":", linewidth=2)
-        axes.set(xlabel="cosine (dotted: mean)", title=title, xlim=limits, ylim=(0, None))
+        axes.set(xlabel="cosine (dotted: mean)", title=title, ylim=(0, None))
+        axes.set_xlim(_limits(of_title))
         axes.set_ylabel("% per 0.01")
 
 
-def _limits(counts: Sequence[Sequence[np.ndarray]]) -> tuple[float, float]:
+def _limits(counts: Sequence[np.ndarray]) -> tuple[float, float]:
     """Returns the range in which some histogram is high enough to be seen, and a little more."""
-    seen = [one * _SEEN >= one.max() for of_title in counts for one in of_title]
+    seen = [one * _SEEN >= one.max() for one in counts]
     filled = np.flatnonzero(np.any(seen, axis=0))
     low, high = geometry.EDGES[filled[0]], geometry.EDGES[filled[-1] + 1]
     space = max(0.03 * (high - low), 0.01)

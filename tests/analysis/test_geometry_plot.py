@@ -93,17 +93,18 @@ def test_means_are_dotted(two, axes):
 
 
 def test_all_that_can_be_seen_is_inside(two, axes):
-    low, high = axes[0].get_xlim()
-    assert axes[1].get_xlim() == (low, high)
-    for one in two:
-        for counts in (one.geometry.counts, one.geometry.hardest_counts):
+    for part, name in enumerate(("counts", "hardest_counts")):
+        low, high = axes[part].get_xlim()
+        for one in two:
+            counts = getattr(one.geometry, name)
             seen = counts > counts.max() / 1000
             assert low < geometry.EDGES[:-1][seen].min()
             assert geometry.EDGES[1:][seen].max() < high
+    assert axes[0].get_xlim() != axes[1].get_xlim()
 
 
 def test_a_single_cosine_far_away_does_not_set_the_range():
-    counts = np.zeros((1, 1, geometry.BINS), int)
+    counts = np.zeros((1, geometry.BINS), int)
     counts[..., 300], counts[..., 10] = 10**6, 1
     low, high = geometry_plot._limits(counts)
     assert (low, high) == pytest.approx((0.49, 0.515))
