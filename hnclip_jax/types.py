@@ -13,7 +13,7 @@ meet: ``text_ld`` holds a device's own rows, ``text_bd`` those of the whole batc
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -95,3 +95,17 @@ def unknown_name(kind: str, name: str, valid: Iterable[str]) -> UserError:
     nearest = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}?" if nearest else f"valid: {', '.join(valid)}"
     return UserError(f"unknown {kind} {name!r}; {hint}")
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yields an error and those that it came from, the latest first.
+
+    Each is there once: an error that is raised anew while its consequence is handled has itself
+    behind it.
+    """
+    seen: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and not any(cause is one for one in seen):
+        yield cause
+        seen.append(cause)
+        cause = cause.__cause__ or cause.__context__

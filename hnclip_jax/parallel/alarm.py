@@ -93,9 +93,8 @@ def lost(error: BaseException) -> Lost | None:
     Args:
       error: it, or one that came up as it was handled.
     """
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, jax.errors.JaxRuntimeError):
-        cause = cause.__cause__ or cause.__context__
+    runtime = (one for one in types.causes(error) if isinstance(one, jax.errors.JaxRuntimeError))
+    cause = next(runtime, None)
     if cause is None or jax.process_count() == 1:
         return None
     return Lost(

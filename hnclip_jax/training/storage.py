@@ -51,10 +51,8 @@ def plain_errors(folder: Any, what: str) -> Iterator[None]:
 
 def _fault(error: BaseException) -> str:
     """Returns which of _DISK_FAULTS an error is, or comes from."""
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in types.causes(error):
         fault = next((fault for fault in _DISK_FAULTS if fault in str(cause)), "")
         if fault and isinstance(cause, OSError | ValueError | RuntimeError):
             return fault
-        cause = cause.__cause__ or cause.__context__
     return ""

@@ -43,6 +43,19 @@ def test_a_lost_process_is_no_storage(tmp_path, monkeypatch, wrapped):
     assert "Gloo AllGather failed" in str(told.value)
 
 
+def test_an_error_that_has_itself_behind_it_is_looked_at_once(tmp_path):
+    full = OSError(errno.EFBIG, "File too large")
+    full.__context__ = ValueError("raised anew")
+    full.__context__.__context__ = full
+    with pytest.raises(types.UserError, match="allow larger files there"):
+        _save(tmp_path, full)
+    odd = ZeroDivisionError()
+    odd.__context__ = ValueError("no fault of a disk")
+    odd.__context__.__context__ = odd
+    with pytest.raises(ZeroDivisionError):
+        _save(tmp_path, odd)
+
+
 def test_of_one_process_none_can_be_lost(tmp_path):
     with pytest.raises(types.UserError, match="see whether its storage can be reached") as told:
         _save(tmp_path, jax.errors.JaxRuntimeError("Connection refused"))
