@@ -202,6 +202,8 @@ def _compare(
     rooms: Rooms, run: Progress, batch: types.Batch, clock: Clock
 ) -> dict[str, types.Array]:
     """Returns how the gradients of the losses compare where the next step begins."""
+    # What steps before it still have to do is not its time.
+    jax.block_until_ready(run.state)
     with clock.spent("time/gradients_s"):
         return jax.block_until_ready(rooms.compare(run.state, batch))
 
