@@ -9,9 +9,8 @@ from hnclip_jax import types
 from hnclip_jax.analysis import lengths as lengths_plot
 from hnclip_jax.analysis import page
 from hnclip_jax.commands import data_check, embedding, sources
-from hnclip_jax.data import lists, pipeline, tokenizer
+from hnclip_jax.data import lists, tokenizer
 from hnclip_jax.data.checks import captions, nearest, statistics, texts
-from hnclip_jax.evaluation import embed
 from hnclip_jax.training import logging
 
 EXAMPLE = "hnclip data stats train.json --weights=longclip-L.pt --out=stats"
@@ -86,14 +85,8 @@ def _nearest(
         with _bar("comparing captions", "caption") as progress:
             return nearest.by_words(flat, pairs, asked, progress)
     loaded = embedding.load(values)
-    tower = embed.Embedder(
-        loaded.model, loaded.mesh, batch_size=loaded.batch_size, workers=values.workers
-    )
-    load = pipeline.LoadText(flat, tokenize, loaded.model.config.context_length)
     with _bar("embedding", "caption") as progress:
-        text, cut = tower("text", loaded.params, load, len(flat), progress)
-    if cut:
-        logging.say(f"{cut:,} captions were cut at {loaded.model.config.context_length} tokens")
+        text = embedding.texts(values, loaded, flat, tokenize, progress)
     with _bar("comparing captions", "caption") as progress:
         return nearest.by_embeddings(text, pairs, asked, progress)
 

@@ -3,15 +3,18 @@
 import contextlib
 import dataclasses
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from absl import flags
 
 from hnclip_jax import added, groups, pretrained, types
 from hnclip_jax.commands import pictures, reading, sources
-from hnclip_jax.data import tokenizer
+from hnclip_jax.data import pipeline, tokenizer
 from hnclip_jax.evaluation import cache, fused, protocol
+from hnclip_jax.evaluation import embed as towers
 from hnclip_jax.models import dual_encoder
 from hnclip_jax.parallel import compiled, sharding
 from hnclip_jax.parallel import mesh as mesh_lib
@@ -28,13 +31,18 @@ def define_flags(values: flags.FlagValues) -> None:
         flag_values=values,
     )
     sources.define_flags(values)
+    define_vocabulary(values)
+    define_compute_flags(values)
+
+
+def define_vocabulary(values: flags.FlagValues) -> None:
+    """Adds what captions are tokenised by."""
     flags.DEFINE_string(
         "vocabulary",
         "",
         "byte-pair vocabulary file; empty = the installed package's",
         flag_values=values,
     )
-    define_compute_flags(values)
 
 
 def define_compute_flags(values: flags.FlagValues) -> None:
@@ -146,6 +154,25 @@ def _prepare(
 def scale(loaded: Loaded) -> float:
     """Returns s = exp(logit_scale) of the weights."""
     return float(loaded.model.scale(loaded.params))
+
+
+def texts(
+    values: flags.FlagValues,
+    loaded: Loaded,
+    captions: Sequence[str],
+    tokenize: tokenizer.Tokenizer,
+    progress: logging.Progress,
+) -> np.ndarray:
+    """Returns the embeddings of captions alone, [T, D] float32; says how many were cut."""
+    tower = towers.Embedder(
+        loaded.model, loaded.mesh, batch_size=loaded.batch_size, workers=values.workers
+    )
+    length = loaded.model.config.context_length
+    load = pipeline.LoadText(captions, tokenize, length)
+    text, cut = tower("text", loaded.params, load, len(captions), progress)
+    if cut:
+        logging.say(f"{cut:,} captions were cut at {length} tokens")
+    return text
 
 
 def evaluator(values: flags.FlagValues, loaded: Loaded, found: sources.Found) -> protocol.Evaluator:

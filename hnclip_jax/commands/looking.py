@@ -11,8 +11,8 @@ from absl import flags
 
 from hnclip_jax import types
 from hnclip_jax.commands import embedding, pictures, sources
-from hnclip_jax.data import lists, pipeline, tokenizer
-from hnclip_jax.evaluation import cache, embed
+from hnclip_jax.data import lists, tokenizer
+from hnclip_jax.evaluation import cache
 from hnclip_jax.training import logging
 
 
@@ -66,12 +66,7 @@ def define_flags(values: flags.FlagValues, *, weights: bool = True) -> None:
         flag_values=values,
     )
     sources.define_flags(values, data=False)
-    flags.DEFINE_string(
-        "vocabulary",
-        "",
-        "byte-pair vocabulary file; empty = the installed package's",
-        flag_values=values,
-    )
+    embedding.define_vocabulary(values)
     embedding.define_compute_flags(values)
 
 
@@ -128,7 +123,9 @@ def _embedded(
     records = found.pictures
     with contextlib.closing(logging.Progress(f"embedding {short(data)}", "row")) as progress:
         if captions_only:
-            image, text = None, _texts(values, loaded, records, progress)
+            captions = lists.views(records.records)[1]
+            tokenize = tokenizer.Tokenizer(values.vocabulary or None)
+            image, text = None, embedding.texts(values, loaded, captions, tokenize, progress)
         else:
             done = embedding.evaluator(values, loaded, found).embed(loaded.params, progress)
             image, text = done.image, done.text
@@ -141,24 +138,6 @@ def _embedded(
         embedding.scale(loaded),
         {**loaded.provenance, "list": str(records.path), "list_sha256": records.sha256},
     )
-
-
-def _texts(
-    values: flags.FlagValues,
-    loaded: embedding.Loaded,
-    records: lists.PictureList,
-    progress: logging.Progress,
-) -> np.ndarray:
-    tower = embed.Embedder(
-        loaded.model, loaded.mesh, batch_size=loaded.batch_size, workers=values.workers
-    )
-    captions = lists.views(records.records)[1]
-    tokenize = tokenizer.Tokenizer(values.vocabulary or None)
-    load = pipeline.LoadText(captions, tokenize, loaded.model.config.context_length)
-    text, cut = tower("text", loaded.params, load, len(captions), progress)
-    if cut:
-        logging.say(f"{cut:,} captions were cut at {loaded.model.config.context_length} tokens")
-    return text
 
 
 def _kept(folder: str) -> Looked:

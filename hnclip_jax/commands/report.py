@@ -58,12 +58,7 @@ def define_flags(values: flags.FlagValues, argv: list[str]) -> None:
     ):
         flags.DEFINE_integer(name, default, what, lower_bound=1, flag_values=values)
     sources.define_flags(values, data=False)
-    flags.DEFINE_string(
-        "vocabulary",
-        "",
-        "byte-pair vocabulary file; empty = the installed package's",
-        flag_values=values,
-    )
+    embedding.define_vocabulary(values)
     embedding.define_compute_flags(values)
 
 

@@ -75,7 +75,7 @@ def _embed(
     loaded = embedding.load(values, weights.imported)
     with _bar(f"embedding by {weights.name}", "row") as progress:
         done = embedding.evaluator(values, loaded, found).embed(loaded.params, progress)
-    return _Seen(weights, done.image, done.text, float(loaded.model.scale(loaded.params)))
+    return _Seen(weights, done.image, done.text, embedding.scale(loaded))
 
 
 def _measure(one: _Seen, owners: np.ndarray, pair_ids: np.ndarray) -> cosines.Measured:

@@ -168,9 +168,10 @@ class Run:
         """Writes `values`, named ``group/name``, and shows those that matter while one watches."""
         for writer in self._writers:
             writer.scalars(step, values)
-        if not _shown(values):
+        shown = _shown(values)
+        if not shown:
             return
-        line = f"step {step}/{self._total}  {_shown(values)}"
+        line = f"step {step}/{self._total}  {shown}"
         if self._bar.disable:
             say(line)
             return
