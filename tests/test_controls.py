@@ -19,15 +19,18 @@ def test_variants_differ_in_what_they_say_and_nothing_else(tmp_path):
         for name, one in made.items()
     }
     boost = {"loss.gamma": 0.3}
+    fixed = {"optim.logit_scale_init": 20.0, "optim.freeze_logit_scale": True}
     assert found == {
         "gamma_0": {},
         "hn": boost,
         "constant": boost | {"loss.kind": "constant"},
+        "wide": boost | {"loss.kind": "constant", "loss.constant_margin": 0.35},
         "centred": boost | {"loss.kind": "centred"},
         "row_centred": boost | {"loss.kind": "row_centred"},
         "row_shuffled": boost | {"loss.kind": "row_shuffled"},
         "frozen": boost | {"loss.kind": "frozen"},
-        "fixed_s": {"optim.logit_scale_init": 20.0, "optim.freeze_logit_scale": True},
+        "fixed_s": fixed,
+        "fixed_s_hn": boost | fixed,
         "smoothing": {"loss.label_smoothing": 0.1},
         "grouped": {"data.grouping": "captions"},
         "grouped_hn": boost | {"data.grouping": "captions"},

@@ -31,19 +31,25 @@ FIXED_SCALE = 20.0
 negatives by 0.11 at s = 100; with a boost of gamma G = 0.5 x 0.85, by 0.53. Without a boost, s = 21
 asks for the same lead."""
 
+WIDE_MARGIN = 0.35
+"""Of `wide`: gamma = 0.5 times 0.7, which is a usual G of the hardest companion of a caption."""
+
+_SCALE_FIXED = {"optim.logit_scale_init": FIXED_SCALE, "optim.freeze_logit_scale": True}
+
 VARIANTS = {
     PLAIN: Variant("InfoNCE (gamma 0)", boosted=False),
     BOOSTED: Variant("HN-CLIP, gamma G"),
     "constant": Variant("constant, gamma mean G", {"loss.kind": "constant"}),
+    "wide": Variant(
+        f"constant, {WIDE_MARGIN:g}",
+        {"loss.kind": "constant", "loss.constant_margin": WIDE_MARGIN},
+    ),
     "centred": Variant("centred, gamma (G - mean)", {"loss.kind": "centred"}),
     "row_centred": Variant("row-centred G", {"loss.kind": "row_centred"}),
     "row_shuffled": Variant("row-shuffled G", {"loss.kind": "row_shuffled"}),
     "frozen": Variant("frozen G", {"loss.kind": "frozen"}),
-    "fixed_s": Variant(
-        f"InfoNCE, s fixed at {FIXED_SCALE:g}",
-        {"optim.logit_scale_init": FIXED_SCALE, "optim.freeze_logit_scale": True},
-        boosted=False,
-    ),
+    "fixed_s": Variant(f"InfoNCE, s fixed at {FIXED_SCALE:g}", _SCALE_FIXED, boosted=False),
+    "fixed_s_hn": Variant(f"HN-CLIP, s fixed at {FIXED_SCALE:g}", _SCALE_FIXED),
     "smoothing": Variant(
         "InfoNCE, label smoothing 0.1", {"loss.label_smoothing": 0.1}, boosted=False
     ),
