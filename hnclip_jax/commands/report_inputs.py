@@ -99,7 +99,10 @@ def find(
             notes.append(f"{who}: began with {start}, which is not there, so its geometry is not.")
             continue
         imported = pretrained.read(path, run.settings.model)
-        found.append(Weights(f"before: {start}", imported, run, False))
+        # Read in several ways, they are told apart by their runs.
+        twice = sum(start == runs[other[0]].settings.model.weights for other in before.values()) > 1
+        name = f"before: {start}" + (f", as of {who}" if twice else "")
+        found.append(Weights(name, imported, run, False))
         notes.append(f"{who}: began with {start}.")
     for run, name in zip(runs, names, strict=True):
         found.append(Weights(name, embedding.find(values, str(run.path)), run, True))

@@ -109,13 +109,12 @@ def _galleries(
             first.text, pair_ids, "hardest", max(most // (1 + _TOP), 1), _TOP, progress=progress
         )
     made = [items.duplicates(first.weights.name, near, texts)]
-    asking = queries.asking(captions.positions, len(records), pictures.queries, "t2i")
     models = [_model(one, pictures, captions.positions) for one in seen]
-    for other in models[1:]:
-        for by in queries.PAIRED:
-            made.append(items.retrieval(by, (models[0], other), asking, texts, most, _TOP))
-    if len(models) == 1:
-        made.append(items.retrieval("worst", models, asking, texts, most, _TOP))
+    for direction in queries.DIRECTIONS:
+        asking = queries.asking(captions.positions, len(records), pictures.queries, direction)
+        wanted = [(by, (models[0], other)) for other in models[1:] for by in queries.PAIRED]
+        for by, some in wanted or [("worst", models)]:
+            made.append(items.retrieval(by, direction, some, asking, texts, most, _TOP))
     return made
 
 
@@ -124,8 +123,10 @@ def _model(one: _Seen, pictures: lists.PictureList, owners: np.ndarray) -> items
         measured = retrieval.measure(
             one.image, one.text, owners, queries=pictures.queries, progress=progress
         )
-    found = measured.ranks["t2i"]
-    ranked = queries.Ranked(ties.places(found), found.equal, ties.hits(found, 1))
+    ranked = {
+        direction: queries.Ranked(ties.places(found), found.equal, ties.hits(found, 1))
+        for direction, found in measured.ranks.items()
+    }
     return items.Model(one.weights.name, one.image, one.text, ranked)
 
 

@@ -150,10 +150,12 @@ def test_galleries_of_three_runs(whole):
     page, _, _ = whole
     assert [node.text for node in _section(page, "galleries").all("h3")] == [
         "Near-duplicate captions by run_0",
-        "Rescued by run_1, against run_0",
-        "Lost by run_1, against run_0",
-        "Rescued by run_2, against run_0",
-        "Lost by run_2, against run_0",
+        *(
+            f"{asking} {how} by {run}, against run_0"
+            for asking in ("Captions", "Pictures")
+            for run in ("run_1", "run_2")
+            for how in ("rescued", "lost")
+        ),
     ]
     names = [row[0] for row in _section(page, "geometry").all("table")[0].rows()[1:]]
     assert names == ["run_0", "run_1", "run_2"]
@@ -192,11 +194,27 @@ def test_weights_that_a_run_began_with_are_before(runs, hnclip, tmp_path):
     assert f"run_2: began with {tmp_path / 'gone'}, which is not there" in section.text
 
 
+def test_weights_that_runs_began_with_in_two_ways_are_told_apart(runs, hnclip, tmp_path):
+    for number, length in ((1, 0), (2, 9)):
+        model = {"init": "weights", "weights": str(runs[0]), "preset": "", "context_length": length}
+        _set(runs[number], model=model)
+    ran = hnclip("report", *runs[1:], f"--out={tmp_path / 'out'}", "--pictures=12")
+    assert ran.code == 0, ran.err
+    rows = _section(_page(tmp_path / "out"), "geometry").all("table")[0].rows()[1:]
+    before = [f"before: {runs[0]}, as of run_{number}" for number in (1, 2)]
+    assert [row[0] for row in rows] == [*before, "run_1", "run_2"]
+    assert rows[0][1] != rows[1][1]
+
+
 def test_one_run_shows_what_it_does_not_find(runs, hnclip, tmp_path):
     ran = hnclip("report", runs[1], f"--out={tmp_path / 'out'}", "--pictures=20")
     assert ran.code == 0, ran.err
     titles = [node.text for node in _section(_page(tmp_path / "out"), "galleries").all("h3")]
-    assert titles == ["Near-duplicate captions by run_1", "Not found by run_1"]
+    assert titles == [
+        "Near-duplicate captions by run_1",
+        "Captions not found by run_1",
+        "Pictures not found by run_1",
+    ]
 
 
 def test_an_older_report_goes_only_if_told(runs, hnclip, tmp_path):

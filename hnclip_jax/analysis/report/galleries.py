@@ -19,7 +19,7 @@ class Picture:
     caption: what it shows.
     spans: (start, end) in the caption of words that are marked.
     told: whether the caption stands beside the picture; else it is read out only.
-    right: whether it is a right answer.
+    right: whether it, or its caption, is a right answer.
     """
 
     record: int
@@ -141,13 +141,15 @@ def _item(item: Item, copies: Mapping[int, thumbnails.Thumbnail]) -> markup.Html
 
 def _picture(shown: Picture, copy: thumbnails.Thumbnail) -> markup.Html:
     title = markup.tag("b", shown.title) if shown.title else None
+    kind = "right" if shown.right else None
     if shown.told:
         text = markup.tag("span", marked(shown.caption, shown.spans), dir="auto")
-        below = markup.tag("div", markup.tag("p", title), markup.tag("p", text))
-        return markup.tag("li", pictures.image(copy, "Picture of the caption that follows"), below)
+        title = markup.tag("p", title, " right caption" if shown.right else None)
+        below = markup.tag("div", title, markup.tag("p", text))
+        image = pictures.image(copy, "Picture of the caption that follows")
+        return markup.tag("li", image, below, class_=kind)
     image = pictures.image(copy, f"Picture with the caption: {shortened(shown.caption)}")
     below = markup.tag("figcaption", title, " right picture" if shown.right else None)
-    kind = "right" if shown.right else None
     return markup.tag("li", markup.tag("figure", image, below), class_=kind)
 
 

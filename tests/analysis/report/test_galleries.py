@@ -85,6 +85,13 @@ def test_the_right_picture_is_told_and_framed():
     assert tree.one("p", class_="caption").text == "c"
 
 
+def test_the_right_caption_is_told_and_its_picture_framed():
+    row = (_picture(1, told=True), _picture(2, told=True, right=True))
+    item = galleries.Item("t", "", (("by hn", row),))
+    tree = reading.read(galleries.render([_gallery(item)], _copies(1, 2)))
+    assert tree.one("li", class_="right").text == "0.2 right captioncaption of 2"
+
+
 def test_captions_beside_pictures_have_their_words_marked():
     shown = galleries.Picture(3, "cosine 0.9", "A red & blue kite", ((2, 5), (8, 12)), told=True)
     item = galleries.Item("t", "", (("", (shown,)),))
