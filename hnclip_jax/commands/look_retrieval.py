@@ -17,7 +17,6 @@ from hnclip_jax.analysis import (
     queries,
 )
 from hnclip_jax.commands import look, look_duplicates, looking, pictures
-from hnclip_jax.evaluation import retrieval, ties
 from hnclip_jax.training import logging
 
 EXAMPLE = "hnclip look retrieval runs/plain runs/hn --data=data/scenes/test.json --by=rescued"
@@ -73,11 +72,13 @@ def run(values: flags.FlagValues, arguments: list[str]) -> None:
     names = [one.weights for one in looked]
     if models == 2:
         names = [f"{letter}: {name}" for letter, name in zip("AB", names, strict=True)]
-    measured = [_measured(one) for one in looked]
-    ranked = {
-        name: [_ranked(one.ranks[name], values.k) for one in measured]
-        for name in queries.DIRECTIONS
-    }
+    each = [
+        looking.ranked(
+            one.weights, one.image, one.text, one.text_to_image, one.records.queries, values.k
+        )
+        for one in looked
+    ]
+    ranked = {direction: [found[direction] for found in each] for direction in queries.DIRECTIONS}
     print(queries.table(ranked, names, values.k))
     shown = _shown(values, by, looked, names, ranked[values.direction])
     load = gallery_records.Pictures(
@@ -101,21 +102,6 @@ def _check_lists(looked: Sequence[looking.Looked]) -> None:
         raise types.UserError(
             f"the two models are of two lists, {a.path} and {b.path}; embed one list by both"
         )
-
-
-def _measured(one: looking.Looked) -> retrieval.Measured:
-    with contextlib.closing(logging.Progress(f"ranking {one.weights}", "caption")) as progress:
-        return retrieval.measure(
-            one.image,
-            one.text,
-            one.text_to_image,
-            queries=one.records.queries,
-            progress=progress,
-        )
-
-
-def _ranked(found: ties.Ranks, k: int) -> queries.Ranked:
-    return queries.Ranked(ties.places(found), found.equal, ties.hits(found, k))
 
 
 def _shown(

@@ -10,9 +10,10 @@ import numpy as np
 from absl import flags
 
 from hnclip_jax import types
+from hnclip_jax.analysis import queries
 from hnclip_jax.commands import embedding, pictures, sources
 from hnclip_jax.data import lists, tokenizer
-from hnclip_jax.evaluation import cache
+from hnclip_jax.evaluation import cache, retrieval, ties
 from hnclip_jax.training import logging
 
 
@@ -110,6 +111,30 @@ def look(
         loaded = embedding.load(values, imported)
         looked += [_embedded(values, loaded, one, name, data, captions_only) for data, one in read]
     return looked
+
+
+def ranked(
+    name: str,
+    image: np.ndarray,
+    text: np.ndarray,
+    text_to_image: np.ndarray,
+    asking: Sequence[int] | None,
+    k: int,
+) -> dict[str, queries.Ranked]:
+    """Returns direction -> the ranks of all queries, those of `hnclip eval`, with a progress bar.
+
+    Args:
+      name: of the weights, for the bar.
+      image, text, text_to_image: as in `Looked`.
+      asking: records that ask, and whose captions do; None = all.
+      k: what is found is among the first so many.
+    """
+    with contextlib.closing(logging.Progress(f"ranking by {name}", "caption")) as progress:
+        measured = retrieval.measure(image, text, text_to_image, queries=asking, progress=progress)
+    return {
+        direction: queries.Ranked(ties.places(found), found.equal, ties.hits(found, k))
+        for direction, found in measured.ranks.items()
+    }
 
 
 def _embedded(

@@ -10,9 +10,8 @@ from absl import flags
 from hnclip_jax import groups
 from hnclip_jax.analysis import boost, companions, geometry, queries
 from hnclip_jax.analysis.report import cosines, galleries, items
-from hnclip_jax.commands import embedding, report_inputs, run_folders
+from hnclip_jax.commands import embedding, looking, report_inputs, run_folders
 from hnclip_jax.data import lists
-from hnclip_jax.evaluation import retrieval, ties
 from hnclip_jax.training import logging
 
 GAMMA = groups.LossGroup().gamma
@@ -109,25 +108,17 @@ def _galleries(
             first.text, pair_ids, "hardest", max(most // (1 + _TOP), 1), _TOP, progress=progress
         )
     made = [items.duplicates(first.weights.name, near, texts)]
-    models = [_model(one, pictures, captions.positions) for one in seen]
+    models = []
+    for one in seen:
+        shown = one.weights.name, one.image, one.text
+        found = looking.ranked(*shown, captions.positions, pictures.queries, 1)
+        models.append(items.Model(*shown, found))
     for direction in queries.DIRECTIONS:
         asking = queries.asking(captions.positions, len(records), pictures.queries, direction)
         wanted = [(by, (models[0], other)) for other in models[1:] for by in queries.PAIRED]
         for by, some in wanted or [("worst", models)]:
             made.append(items.retrieval(by, direction, some, asking, texts, most, _TOP))
     return made
-
-
-def _model(one: _Seen, pictures: lists.PictureList, owners: np.ndarray) -> items.Model:
-    with _bar(f"ranking by {one.weights.name}", "caption") as progress:
-        measured = retrieval.measure(
-            one.image, one.text, owners, queries=pictures.queries, progress=progress
-        )
-    ranked = {
-        direction: queries.Ranked(ties.places(found), found.equal, ties.hits(found, 1))
-        for direction, found in measured.ranks.items()
-    }
-    return items.Model(one.weights.name, one.image, one.text, ranked)
 
 
 def _bar(what: str, unit: str) -> contextlib.closing[logging.Progress]:
