@@ -14,6 +14,8 @@ from hnclip_jax.models import dual_encoder
 from hnclip_jax.parallel import sharding
 from hnclip_jax.training import recipe as recipe_lib
 from hnclip_jax.training import state, step
+from tests.commands import report_cases
+from tools import report_runs
 
 
 class Quick:
@@ -97,3 +99,22 @@ def weights(small_config, tmp_path_factory):
     model = dual_encoder.create(small_config)
     params = jax.device_get(jax.jit(model.init)(jax.random.key(1)))
     return model, params, pretrained.save(tmp_path_factory.mktemp("w") / "w", model, params)
+
+
+@pytest.fixture(scope="module")
+def made_runs(tmp_path_factory):
+    """Three made runs of a benchmark, over 16 pictures; all captions are hostile."""
+    folder = tmp_path_factory.mktemp("made")
+    return report_runs.write(
+        folder,
+        pictures=16,
+        size=(60, 40),
+        benchmark="docci_goal",
+        prefix=report_cases.HOSTILE,
+    )
+
+
+@pytest.fixture
+def own_runs(made_runs, tmp_path):
+    """A copy that a test may spoil; the list stays where it is."""
+    return [shutil.copytree(path, tmp_path / "runs" / path.name) for path in made_runs]

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from hnclip_jax.commands import sources
+from hnclip_jax.commands import embedding, sources
 from hnclip_jax.data import lists
 from hnclip_jax.evaluation import cache, retrieval
 
@@ -205,7 +205,25 @@ def test_only_pictures_that_ask_are_queries(keep, look, tmp_path, monkeypatch, d
     assert numbers["found"][direction]["queries"] == len(rows)
     ranks = slow(folder, direction)
     for one in numbers["shown"]:
-        assert one["models"][0]["rank"] == pytest.approx(ranks[one["row"]])
+        (model,) = one["models"]
+        assert model["rank"] == pytest.approx(ranks[one["row"]])
+        # Picture 7 is another one of the same vector, and caption 8 that of picture 6.
+        assert model["tied"] == (direction == "t2i" and one["row"] == 8)
+
+
+def test_the_lot_is_by_seed(keep, look, tmp_path):
+    folder = keep("plain", 0.7)
+    for seed in (0, 3):
+        assert look([folder], "--by=random", f"--seed={seed}", "--shown=4", "--top=1").code == 0
+        numbers, _ = read(tmp_path)
+        lot = np.random.default_rng(seed).permutation(numbers["found"]["t2i"]["queries"])
+        assert [one["row"] for one in numbers["shown"]] == lot[:4].tolist()
+
+
+def test_unknown_ids_are_told_before_weights_are_loaded(hnclip, weights, test_list, monkeypatch):
+    monkeypatch.setattr(embedding, "load", None)
+    ran = hnclip("look", "retrieval", weights[2], f"--data={test_list}", "--ids=nobody")
+    assert "nobody" in ran.one_line("look")
 
 
 def test_two_lists_are_one_line(keep, look, test_list, tmp_path):

@@ -11,43 +11,17 @@ from PIL import Image
 
 from hnclip_jax import config
 from hnclip_jax.commands import report_looking
-from tests.analysis.report import reading
+from tests.commands import report_cases
 from tools import report_runs
 
-HOSTILE = """<script>alert('kite')</script> "A" & <b>bold</b> kite"""
-
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Three made runs of a benchmark, over 16 pictures; all captions are hostile."""
-    folder = tmp_path_factory.mktemp("made")
-    return report_runs.write(
-        folder, pictures=16, size=(60, 40), benchmark="docci_goal", prefix=HOSTILE
-    )
-
-
-@pytest.fixture
-def runs(made, tmp_path):
-    """A copy that a test may spoil; the list stays where it is."""
-    return [shutil.copytree(path, tmp_path / "runs" / path.name) for path in made]
-
-
-@pytest.fixture(scope="module")
-def whole(made, hnclip, tmp_path_factory):
+def whole(made_runs, hnclip, tmp_path_factory):
     """The page of all three with everything, its folder and what was printed."""
     out = tmp_path_factory.mktemp("whole") / "report"
-    ran = hnclip("report", *made, f"--out={out}", "--pictures=60", "--thumbnail=32")
+    ran = hnclip("report", *made_runs, f"--out={out}", "--pictures=60", "--thumbnail=32")
     assert ran.code == 0, ran.err
-    return _page(out), out, ran
-
-
-def _page(out):
-    text = (out / "index.html").read_text("utf-8")
-    return reading.read(text.removeprefix("<!doctype html>"))
-
-
-def _section(page, name):
-    return page.one("section", id=name)
+    return report_cases.page(out), out, ran
 
 
 def test_all_sections_are_there_in_order(whole):
@@ -76,7 +50,7 @@ def test_headings_are_in_order_and_every_id_is_there_once(whole):
 
 def test_results_have_differences_intervals_and_published_rows(whole):
     page, _, _ = whole
-    section = _section(page, "results")
+    section = report_cases.section(page, "results")
     assert [node.text for node in section.all("h3")] == ["docci_goal"]
     first = section.all("table")[0]
     assert first.one("caption").text == "Text to image, docci_goal"
@@ -98,38 +72,38 @@ def test_results_have_differences_intervals_and_published_rows(whole):
     assert "latest" not in "".join(row.text for row in published)
 
 
-def test_curves_settings_and_provenance(whole, made):
+def test_curves_settings_and_provenance(whole, made_runs):
     page, _, _ = whole
-    titles = [node.text for node in _section(page, "curves").all("h3")]
+    titles = [node.text for node in report_cases.section(page, "curves").all("h3")]
     assert "Loss" in titles
     assert "R@1 text to image, percent" in titles
-    differing = _section(page, "settings").all("table")[0].rows()
+    differing = report_cases.section(page, "settings").all("table")[0].rows()
     assert differing == [
         ["Setting", "run_0", "run_1", "run_2"],
         ["loss.gamma", "0.0", "0.25", "0.5"],
         ["train.seed", "0", "1", "2"],
     ]
-    told = _section(page, "provenance")
+    told = report_cases.section(page, "provenance")
     assert [node.text for node in told.all("h3")] == ["This page", "run_0", "run_1", "run_2"]
     facts = dict(row for row in told.all("table")[1].rows()[1:])
-    assert facts["folder"] == str(made[0])
+    assert facts["folder"] == str(made_runs[0])
     assert facts["weights, step"] == "600"
     assert facts["last line of metrics.jsonl"].startswith("step 600, ")
-    digest = report_runs.sha256(made[0] / "weights" / "model.safetensors")
+    digest = report_runs.sha256(made_runs[0] / "weights" / "model.safetensors")
     assert facts["weights, SHA-256"] == digest
-    assert facts["test list, SHA-256"] == report_runs.sha256(made[0].parent / "test.json")
+    assert facts["test list, SHA-256"] == report_runs.sha256(made_runs[0].parent / "test.json")
     commands = [node.text for node in told.all("pre")]
-    assert commands[0].startswith(f"hnclip report {made[0]} ")
+    assert commands[0].startswith(f"hnclip report {made_runs[0]} ")
     assert "--pictures=60" in commands[0]
 
 
-def test_the_settings_can_be_trained_with_again(whole, made, tmp_path):
+def test_the_settings_can_be_trained_with_again(whole, made_runs, tmp_path):
     page, _, _ = whole
     text = next(node.text for node in page.all("pre") if "get_config" in node.text)
     names = {}
     exec(compile(text, "repeat.py", "exec"), names)  # What a user does with it.
     again = config.from_config_dict(names["get_config"]())
-    assert again == config.from_json((made[0] / "config.json").read_text())
+    assert again == config.from_json((made_runs[0] / "config.json").read_text())
 
 
 def test_pictures_are_small_and_as_many_as_allowed(whole):
@@ -148,7 +122,7 @@ def test_pictures_are_small_and_as_many_as_allowed(whole):
 
 def test_galleries_of_three_runs(whole):
     page, _, _ = whole
-    assert [node.text for node in _section(page, "galleries").all("h3")] == [
+    assert [node.text for node in report_cases.section(page, "galleries").all("h3")] == [
         "Near-duplicate captions by run_0",
         *(
             f"{asking} {how} by {run}, against run_0"
@@ -157,24 +131,27 @@ def test_galleries_of_three_runs(whole):
             for how in ("rescued", "lost")
         ),
     ]
-    names = [row[0] for row in _section(page, "geometry").all("table")[0].rows()[1:]]
+    names = [row[0] for row in report_cases.section(page, "geometry").all("table")[0].rows()[1:]]
     assert names == ["run_0", "run_1", "run_2"]
-    assert "began with random weights" in _section(page, "geometry").text
+    assert "began with random weights" in report_cases.section(page, "geometry").text
 
 
 def test_captions_are_text(whole):
     page, out, _ = whole
     assert len(page.all("script")) == 1
-    assert any(HOSTILE in node.text for node in _section(page, "galleries").all("span"))
+    assert any(
+        report_cases.HOSTILE in node.text
+        for node in report_cases.section(page, "galleries").all("span")
+    )
     assert "<script>alert" not in (out / "index.html").read_text("utf-8")
 
 
-def test_without_embedding_no_weights_are_needed(runs, hnclip, tmp_path, monkeypatch):
+def test_without_embedding_no_weights_are_needed(own_runs, hnclip, tmp_path, monkeypatch):
     monkeypatch.setattr(report_looking, "look", None)
-    shutil.rmtree(runs[0] / "weights")
-    ran = hnclip("report", runs[0], f"--out={tmp_path / 'out'}", "--noembed")
+    shutil.rmtree(own_runs[0] / "weights")
+    ran = hnclip("report", own_runs[0], f"--out={tmp_path / 'out'}", "--noembed")
     assert ran.code == 0, ran.err
-    page = _page(tmp_path / "out")
+    page = report_cases.page(tmp_path / "out")
     assert [node.text for node in page.all("h2")] == [
         "Results", "Curves", "Settings", "Provenance",
     ]  # fmt: skip
@@ -182,43 +159,8 @@ def test_without_embedding_no_weights_are_needed(runs, hnclip, tmp_path, monkeyp
     assert os.listdir(tmp_path / "out" / "pictures") == []
 
 
-def test_weights_that_a_run_began_with_are_before(runs, hnclip, tmp_path):
-    for number in (1, 2):
-        _set(runs[number], model={"init": "weights", "weights": str(runs[0]), "preset": ""})
-    _set(runs[2], model={"weights": str(tmp_path / "gone")})
-    ran = hnclip("report", *runs[1:], f"--out={tmp_path / 'out'}", "--pictures=12")
-    assert ran.code == 0, ran.err
-    section = _section(_page(tmp_path / "out"), "geometry")
-    names = [row[0] for row in section.all("table")[0].rows()[1:]]
-    assert names == [f"before: {runs[0]}", "run_1", "run_2"]
-    assert f"run_2: began with {tmp_path / 'gone'}, which is not there" in section.text
-
-
-def test_weights_that_runs_began_with_in_two_ways_are_told_apart(runs, hnclip, tmp_path):
-    for number, length in ((1, 0), (2, 9)):
-        model = {"init": "weights", "weights": str(runs[0]), "preset": "", "context_length": length}
-        _set(runs[number], model=model)
-    ran = hnclip("report", *runs[1:], f"--out={tmp_path / 'out'}", "--pictures=12")
-    assert ran.code == 0, ran.err
-    rows = _section(_page(tmp_path / "out"), "geometry").all("table")[0].rows()[1:]
-    before = [f"before: {runs[0]}, as of run_{number}" for number in (1, 2)]
-    assert [row[0] for row in rows] == [*before, "run_1", "run_2"]
-    assert rows[0][1] != rows[1][1]
-
-
-def test_one_run_shows_what_it_does_not_find(runs, hnclip, tmp_path):
-    ran = hnclip("report", runs[1], f"--out={tmp_path / 'out'}", "--pictures=20")
-    assert ran.code == 0, ran.err
-    titles = [node.text for node in _section(_page(tmp_path / "out"), "galleries").all("h3")]
-    assert titles == [
-        "Near-duplicate captions by run_1",
-        "Captions not found by run_1",
-        "Pictures not found by run_1",
-    ]
-
-
-def test_an_older_report_goes_only_if_told(runs, hnclip, tmp_path):
-    words = ("report", runs[0], f"--out={tmp_path / 'out'}", "--noembed")
+def test_an_older_report_goes_only_if_told(own_runs, hnclip, tmp_path):
+    words = ("report", own_runs[0], f"--out={tmp_path / 'out'}", "--noembed")
     assert hnclip(*words).code == 0
     assert "say --overwrite" in hnclip(*words).one_line("report")
     assert hnclip(*words, "--overwrite").code == 0
@@ -227,7 +169,7 @@ def test_an_older_report_goes_only_if_told(runs, hnclip, tmp_path):
     assert (tmp_path / "out" / "mine.txt").exists()
 
 
-def test_mistakes_are_one_line_and_leave_nothing(runs, hnclip, tmp_path):
+def test_mistakes_are_one_line_and_leave_nothing(own_runs, hnclip, tmp_path):
     out = f"--out={tmp_path / 'out'}"
 
     def line(*words):
@@ -236,40 +178,42 @@ def test_mistakes_are_one_line_and_leave_nothing(runs, hnclip, tmp_path):
         return said
 
     assert "needs run folders and --out; for example: hnclip report" in line()
-    assert "needs run folders and --out" in line(runs[0])
+    assert "needs run folders and --out" in line(own_runs[0])
     assert "--pictures does not go with --noembed" in line(
-        runs[0], out, "--noembed", "--pictures=3"
+        own_runs[0], out, "--noembed", "--pictures=3"
     )
-    assert "--split says how another list is read" in line(runs[0], out, "--split=test")
+    assert "--split says how another list is read" in line(own_runs[0], out, "--split=test")
     assert "is no run that can be read" in line(tmp_path, out)
-    assert "is named twice; name each run once" in line(runs[0], runs[0], out)
-    assert "tested on several lists" in line(runs[0], _set(runs[1], eval={"data": "b.json"}), out)
-    assert "no run was tested on a list; name one by --data" in line(
-        _set(runs[1], eval={"data": ""}), out
+    assert "is named twice; name each run once" in line(own_runs[0], own_runs[0], out)
+    assert "tested on several lists" in line(
+        own_runs[0], report_cases.change(own_runs[1], eval={"data": "b.json"}), out
     )
-    gone = _set(runs[1], eval={"data": str(tmp_path / "gone.json")})
+    assert "no run was tested on a list; name one by --data" in line(
+        report_cases.change(own_runs[1], eval={"data": ""}), out
+    )
+    gone = report_cases.change(own_runs[1], eval={"data": str(tmp_path / "gone.json")})
     said = line(gone, out)
     assert "gone.json" in said
     assert "--noembed" in said
-    assert "--noembed" not in line(runs[0], out, f"--data={tmp_path / 'gone.json'}")
-    (runs[2] / "weights" / "model.safetensors").unlink()
-    assert "no weights yet in" in line(runs[0], runs[2], out)
+    assert "--noembed" not in line(own_runs[0], out, f"--data={tmp_path / 'gone.json'}")
+    (own_runs[2] / "weights" / "model.safetensors").unlink()
+    assert "no weights yet in" in line(own_runs[0], own_runs[2], out)
 
 
-def test_runs_of_one_name_are_told_apart(runs, hnclip, tmp_path):
-    other = shutil.copytree(runs[0], tmp_path / "more" / "run_0")
-    ran = hnclip("report", runs[0], other, f"--out={tmp_path / 'out'}", "--noembed")
+def test_runs_of_one_name_are_told_apart(own_runs, hnclip, tmp_path):
+    other = shutil.copytree(own_runs[0], tmp_path / "more" / "run_0")
+    ran = hnclip("report", own_runs[0], other, f"--out={tmp_path / 'out'}", "--noembed")
     assert ran.code == 0, ran.err
-    assert _page(tmp_path / "out").one("h1").text == "Report on runs/run_0, more/run_0"
+    assert report_cases.page(tmp_path / "out").one("h1").text == "Report on runs/run_0, more/run_0"
 
 
-def test_a_run_that_has_only_begun(runs, hnclip, tmp_path):
-    shutil.rmtree(runs[0] / "eval")
-    shutil.rmtree(runs[0] / "weights")
-    (runs[0] / "metrics.jsonl").unlink()
-    ran = hnclip("report", runs[0], f"--out={tmp_path / 'out'}", "--noembed")
+def test_a_run_that_has_only_begun(own_runs, hnclip, tmp_path):
+    shutil.rmtree(own_runs[0] / "eval")
+    shutil.rmtree(own_runs[0] / "weights")
+    (own_runs[0] / "metrics.jsonl").unlink()
+    ran = hnclip("report", own_runs[0], f"--out={tmp_path / 'out'}", "--noembed")
     assert ran.code == 0, ran.err
-    text = _page(tmp_path / "out").text
+    text = report_cases.page(tmp_path / "out").text
     for said in ("has been evaluated yet", "has logged anything yet", "none yet"):
         assert said in text
 
@@ -279,21 +223,24 @@ def test_a_run_of_hnclip_train(quick, train, own_set, hnclip, tmp_path):
     assert train(test, "--config.eval.every_steps=3").code == 0
     ran = hnclip("report", tmp_path / "run", f"--out={tmp_path / 'out'}", "--noembed")
     assert ran.code == 0, ran.err
-    page = _page(tmp_path / "out")
-    assert _section(page, "results").one("table").rows()[1] == ["run latest, step 6", "6.00"]
-    facts = dict(_section(page, "provenance").all("table")[1].rows()[1:])
+    page = report_cases.page(tmp_path / "out")
+    assert report_cases.section(page, "results").one("table").rows()[1] == [
+        "run latest, step 6",
+        "6.00",
+    ]
+    facts = dict(report_cases.section(page, "provenance").all("table")[1].rows()[1:])
     assert facts["last line of metrics.jsonl"].startswith("step 6, ")
     assert facts["training list"].endswith("train.json")
 
 
-def test_the_best_evaluation_is_told_apart_from_the_latest(runs, hnclip, tmp_path):
-    path = runs[0] / "eval" / "step_00000300.json"
+def test_the_best_evaluation_is_told_apart_from_the_latest(own_runs, hnclip, tmp_path):
+    path = own_runs[0] / "eval" / "step_00000300.json"
     content = json.loads(path.read_text())
     content["metrics"].update({"t2i_r@1": 70.0, "i2t_r@1": 71.0})
     path.write_text(json.dumps(content))
-    ran = hnclip("report", runs[0], runs[1], f"--out={tmp_path / 'out'}", "--noembed")
+    ran = hnclip("report", own_runs[0], own_runs[1], f"--out={tmp_path / 'out'}", "--noembed")
     assert ran.code == 0, ran.err
-    section = _section(_page(tmp_path / "out"), "results")
+    section = report_cases.section(report_cases.page(tmp_path / "out"), "results")
     assert [row[0] for row in section.all("table")[0].rows()[1:4]] == [
         "run_0 latest, step 600",
         "run_0 best, step 300",
@@ -302,15 +249,15 @@ def test_the_best_evaluation_is_told_apart_from_the_latest(runs, hnclip, tmp_pat
     assert "chosen by the mean of both R@1 on this very list" in section.text
 
 
-def test_results_of_other_lists_are_not_compared(runs, hnclip, tmp_path):
+def test_results_of_other_lists_are_not_compared(own_runs, hnclip, tmp_path):
     for step in (300, 600):
-        path = runs[1] / "eval" / f"step_{step:08d}.json"
+        path = own_runs[1] / "eval" / f"step_{step:08d}.json"
         content = json.loads(path.read_text())
         content["protocol"] |= {"benchmark": None, "list": "other.json", "list_sha256": "b" * 64}
         path.write_text(json.dumps(content))
-    ran = hnclip("report", *runs, f"--out={tmp_path / 'out'}", "--noembed")
+    ran = hnclip("report", *own_runs, f"--out={tmp_path / 'out'}", "--noembed")
     assert ran.code == 0, ran.err
-    section = _section(_page(tmp_path / "out"), "results")
+    section = report_cases.section(report_cases.page(tmp_path / "out"), "results")
     assert [node.text for node in section.all("h3")] == ["docci_goal", "other.json"]
     rows = section.all("table")
     other = next(table for table in rows if table.one("caption").text.endswith("other.json"))
@@ -323,13 +270,3 @@ def test_the_example_is_understood(hnclip):
     assert ran.code == 0
     assert "hnclip report runs/plain runs/hn --out=report" in ran.out
     assert "--pictures" in ran.out
-
-
-def _set(run, **groups):
-    """Changes settings of a run; returns its folder."""
-    path = run / "config.json"
-    settings = json.loads(path.read_text())
-    for group, values in groups.items():
-        settings[group] |= values
-    path.write_text(json.dumps(settings))
-    return run
