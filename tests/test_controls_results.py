@@ -141,6 +141,27 @@ def test_the_tables():
     assert "R@1 below that of HN-CLIP, gamma G: InfoNCE (gamma 0) (T2I, I2T, mean)." in lines
 
 
+def test_what_the_boost_adds_where_all_else_is_equal():
+    made = {
+        **THREE,
+        **ended(
+            grouped=[(20.0, 21.0), (22.0, 23.0), None],
+            grouped_hn=[(21.5, 22.0), (24.5, 24.0), (1.0, 1.0)],
+            fixed_s_hn=[(1.0, 1.0)],
+        ),
+    }
+    lines = controls_table.markdown(made).splitlines()
+    start = lines.index("| the boost, all else equal | seeds | T2I R@1 | I2T R@1 | mean R@1 |")
+    assert lines[start + 2].startswith("| HN-CLIP, gamma G less InfoNCE (gamma 0) | 3 | **+5.3 [")
+    mean, half = by_hand([1.5, 2.5])
+    assert lines[start + 3].startswith(
+        "| HN-CLIP, grouped batches less InfoNCE, grouped batches | 2 | "
+        f"{mean:+.1f} [{mean - half:+.1f}, {mean + half:+.1f}] | **+1.0 [+1.0, +1.0]** | "
+    )
+    assert lines[start + 4] == ""
+    assert "all else equal" not in controls_table.markdown(THREE)
+
+
 def test_the_ends_are_means_over_seeds():
     made = ended(gamma_0=[(1.0, 1.0), (2.0, 2.0)])
     for seed, run in made["gamma_0"].items():

@@ -16,6 +16,7 @@ from tools.controls_results import (
     others,
     references,
 )
+from tools.controls_variants import PAIRS
 
 
 def rows(results: Results) -> list[dict[str, Any]]:
@@ -43,13 +44,14 @@ def markdown(results: Results) -> str:
     """Returns the tables, and what in them is more than chance."""
     parts = [_recall_table(results)]
     parts += [_difference_table(results, reference) for reference in references(results)]
+    parts += [_pairs_table(results)]
     parts += [_verdict(results, reference) for reference in references(results)]
     parts.append(
         "Differences are paired by seed, which gives the weights to begin with and the order of "
         "the data (grouped batches have an order of their own). Intervals are 95 %, Student's t "
         "over the seeds; of twenty such intervals one excludes 0 by chance."
     )
-    return "\n\n".join(parts)
+    return "\n\n".join(filter(None, parts))
 
 
 def _recall_table(results: Results) -> str:
@@ -74,6 +76,18 @@ def _difference_table(results: Results, reference: str) -> str:
         if all(found):
             lines.append((label(name), [f"{len(found[0].each)}", *map(_cell, found)]))
     return _table(f"less {label(reference)}", ["seeds", *METRICS.values()], lines)
+
+
+def _pairs_table(results: Results) -> str:
+    """Returns what the boost adds under one condition and another; "" if there is but one."""
+    lines = []
+    for boosted, plain in PAIRS.items():
+        found = [difference(results, boosted, plain, metric) for metric in METRICS]
+        if all(found):
+            title = f"{label(boosted)} less {label(plain)}"
+            lines.append((title, [f"{len(found[0].each)}", *map(_cell, found)]))
+    titles = ["seeds", *METRICS.values()]
+    return _table("the boost, all else equal", titles, lines) if len(lines) > 1 else ""
 
 
 def _cell(found: Difference) -> str:

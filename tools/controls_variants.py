@@ -59,6 +59,9 @@ VARIANTS = {
 """Name -> what it changes. All of one seed see the same data in the same order; but for the grouped
 ones, whose order is another by design, and the same for both."""
 
+PAIRS = {BOOSTED: PLAIN, "grouped_hn": "grouped", "fixed_s_hn": "fixed_s"}
+"""With the boost -> the same without: what it adds where all else is equal."""
+
 _COMMON = {
     "loss.kind": "hn_clip",
     "loss.constant_margin": -1.0,
